@@ -1,0 +1,1 @@
+"""Protocol version 1: the .proto files and the code generated from them (`make proto`)."""
