@@ -197,7 +197,9 @@ class Statement:
         _text("server_id", self.server_id, _ID)
         if self.state is State.ONLINE:
             raise InvalidArgument("state: only the server itself may say ONLINE")
-            if not isinstance(self.reason, str) or len(self.reason) > 200:
+        if self.instance != "":
+            _text("instance", self.instance, _ID)
+        if not isinstance(self.reason, str) or len(self.reason) > 200:
             raise InvalidArgument("reason: at most 200 characters")
         _number("issued_at", self.issued_at)
 
