@@ -101,7 +101,7 @@ class Opened(_message.Message):
     def __init__(self, instance_id: _Optional[str] = ..., max_inflight: _Optional[int] = ...) -> None: ...
 
 class Step(_message.Message):
-    __slots__ = ("seq", "position", "pad", "hypo_ids", "prompts", "hidden", "token_ids", "want")
+    __slots__ = ("seq", "position", "pad", "hypo_ids", "prompts", "hidden", "token_ids", "want", "known_error")
     SEQ_FIELD_NUMBER: _ClassVar[int]
     POSITION_FIELD_NUMBER: _ClassVar[int]
     PAD_FIELD_NUMBER: _ClassVar[int]
@@ -110,6 +110,7 @@ class Step(_message.Message):
     HIDDEN_FIELD_NUMBER: _ClassVar[int]
     TOKEN_IDS_FIELD_NUMBER: _ClassVar[int]
     WANT_FIELD_NUMBER: _ClassVar[int]
+    KNOWN_ERROR_FIELD_NUMBER: _ClassVar[int]
     seq: int
     position: int
     pad: _containers.RepeatedScalarFieldContainer[int]
@@ -118,7 +119,8 @@ class Step(_message.Message):
     hidden: _tensor_pb2.Tensor
     token_ids: _tensor_pb2.Tensor
     want: Want
-    def __init__(self, seq: _Optional[int] = ..., position: _Optional[int] = ..., pad: _Optional[_Iterable[int]] = ..., hypo_ids: _Optional[_Iterable[int]] = ..., prompts: _Optional[_Union[_tensor_pb2.Tensor, _Mapping]] = ..., hidden: _Optional[_Union[_tensor_pb2.Tensor, _Mapping]] = ..., token_ids: _Optional[_Union[_tensor_pb2.Tensor, _Mapping]] = ..., want: _Optional[_Union[Want, str]] = ...) -> None: ...
+    known_error: int
+    def __init__(self, seq: _Optional[int] = ..., position: _Optional[int] = ..., pad: _Optional[_Iterable[int]] = ..., hypo_ids: _Optional[_Iterable[int]] = ..., prompts: _Optional[_Union[_tensor_pb2.Tensor, _Mapping]] = ..., hidden: _Optional[_Union[_tensor_pb2.Tensor, _Mapping]] = ..., token_ids: _Optional[_Union[_tensor_pb2.Tensor, _Mapping]] = ..., want: _Optional[_Union[Want, str]] = ..., known_error: _Optional[int] = ...) -> None: ...
 
 class StepResult(_message.Message):
     __slots__ = ("seq", "position", "output", "timing")
