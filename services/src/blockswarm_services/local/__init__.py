@@ -1,0 +1,1 @@
+"""Local mode: a BlockServer manifest as processes of this machine."""
