@@ -81,7 +81,7 @@ def find_gguf() -> Path:
 def is_whole(folder: Path) -> bool:
     """True if every weight file is the one that was written: same size, and same time or same sha256."""
     try:
-        weights = json.loads((folder / IDENTITY_FILE).read_bytes())["weights"]
+        weights: dict[str, Any] = json.loads((folder / IDENTITY_FILE).read_bytes())["weights"]
         return all(_unchanged(folder / name, entry) for name, entry in weights.items())
     except (OSError, ValueError, KeyError):
         return False
@@ -89,9 +89,8 @@ def is_whole(folder: Path) -> bool:
 
 def _unchanged(file: Path, entry: dict[str, Any]) -> bool:
     stat = file.stat()
-    if stat.st_size != entry["size"]:
-        return False
-    return stat.st_mtime_ns == entry["mtime_ns"] or _sha256(file) == entry["sha256"]
+    same_size = bool(stat.st_size == entry["size"])
+    return same_size and (stat.st_mtime_ns == entry["mtime_ns"] or _sha256(file) == entry["sha256"])
 
 
 def _convert(gguf: Path, folder: Path) -> None:

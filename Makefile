@@ -1,0 +1,56 @@
+# `make demo` and `make test` set up all they need; `make help` lists the rest.
+
+BIN := .venv/bin
+MODEL := .models/smollm2-135m-instruct
+CODE := wire dht client_sdk services tests benchmarks
+export PYTHONUNBUFFERED := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help venv model demo test check lint types layers unit bench faults proto format clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+venv: ## make .venv with all parts and tools
+	@scripts/venv
+
+model: venv ## make the demo model's folder
+	@$(BIN)/python -m blockswarm_services.local.demo_model $(MODEL)
+
+demo: model ## a swarm, a chat answer, a server killed in the middle, the same tokens
+	@$(BIN)/python benchmarks/demo.py
+
+test: check unit ## everything: lint, types, layers and all tests (without the long fault run)
+
+check: lint types layers ## the checks that run no code
+
+lint: venv
+	$(BIN)/ruff check $(CODE)
+	$(BIN)/ruff format --check $(CODE)
+
+types: venv
+	$(BIN)/mypy
+	$(BIN)/mypy tests benchmarks --config-file tests/mypy.ini
+
+layers: venv
+	$(BIN)/lint-imports
+
+unit: model
+	@command -v promtool >/dev/null || { echo "promtool is missing: install Prometheus (Debian: apt-get install prometheus)" >&2; exit 1; }
+	$(BIN)/pytest -m "not faults"
+
+bench: model ## decode speed of three servers on loopback against plain transformers
+	@$(BIN)/python benchmarks/decode.py
+
+faults: model ## 200 seeded kill points over real server processes; FAULTS=n for another number
+	$(BIN)/pytest -m faults $(FAULTS_ARGS) tests/faults
+
+proto: venv ## regenerate the protocol's code
+	$(BIN)/python scripts/proto.py
+
+format: venv ## let ruff fix what it can
+	$(BIN)/ruff check --fix $(CODE)
+	$(BIN)/ruff format $(CODE)
+
+clean: ## remove the environment, the model and all caches
+	rm -rf .venv .models .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
