@@ -2,7 +2,8 @@
 
     python scripts/proto.py [TARGET]
 
-The generated files are checked in; TARGET (default: beside the .proto files) lets a test compare them with a new run.
+The generated files are checked in. TARGET (default: beside the .proto files) lets a test compare them with what a
+new run gives.
 """
 
 import sys

