@@ -13,6 +13,7 @@ class Want(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     WANT_HIDDEN: _ClassVar[Want]
     WANT_LOGITS: _ClassVar[Want]
+    WANT_NOTHING: _ClassVar[Want]
 
 class ServerState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -32,6 +33,7 @@ class TensorRole(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     GRAD_PROMPTS: _ClassVar[TensorRole]
 WANT_HIDDEN: Want
 WANT_LOGITS: Want
+WANT_NOTHING: Want
 SERVER_STATE_UNSPECIFIED: ServerState
 JOINING: ServerState
 ONLINE: ServerState

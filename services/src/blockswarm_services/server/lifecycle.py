@@ -1,0 +1,299 @@
+"""A block server from start to end: join, load, serve, drain, leave."""
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import signal
+import socket
+import time
+import uuid
+from pathlib import Path
+
+import grpc
+import torch
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+
+import blockswarm_wire
+from blockswarm_dht.address import split_address
+from blockswarm_dht.node import SwarmNode
+from blockswarm_services.health import HealthServer
+from blockswarm_services.server.announce import Announcer
+from blockswarm_services.server.drain import drain
+from blockswarm_services.server.engine import Engine
+from blockswarm_services.server.legs import Legs
+from blockswarm_services.server.metrics import Metrics
+from blockswarm_services.server.model import SpanModel
+from blockswarm_services.server.rpc import BlockServerRpc, Host
+from blockswarm_services.server.settings import Settings
+from blockswarm_services.server.throughput import Throughput, measure
+from blockswarm_wire.errors import InvalidArgument
+from blockswarm_wire.limits import MAX_SESSIONS, SERVER_OPTIONS
+from blockswarm_wire.model.source import ModelFolder, open_model
+from blockswarm_wire.record import ServerRecord, State
+from blockswarm_wire.tensor import torch_dtype
+from blockswarm_wire.v1 import block_server_pb2_grpc as pb_grpc
+
+logger = logging.getLogger(__name__)
+_LEAVE_SECONDS = 2.0
+_TERMINATION_LOG = Path("/dev/termination-log")
+
+
+class BlockServer:
+    """Everything that one server process runs, in the order of its life."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._instance = uuid.uuid4().hex[:16]
+        self._stop = asyncio.Event()
+        self._failure = ""
+        self._server = grpc.aio.server(options=SERVER_OPTIONS)
+        self._health = health.aio.HealthServicer()
+        self._throughput = Throughput(0.0, 0.0)
+        self._host: Host | None = None
+        self._folder: ModelFolder
+        self._fingerprint = ""
+        self._num_blocks = 0
+        self._address = ""
+        self._metrics_port = 0
+        self._node: SwarmNode
+        self._announcer: Announcer
+
+    async def run(self) -> int:
+        """Serve until told to stop; the process's exit status."""
+        port = self._bind()
+        self._address = advertised(self._settings.announce, self._settings.listen, port)
+        self._catch_signals()
+        await asyncio.to_thread(self._identify)
+        await self._join()
+        try:
+            await self._load()
+            await self._serve()
+            await self._stop.wait()
+            await self._leave()
+        finally:
+            await self._close()
+        if self._failure:
+            logger.error("server failed", extra={"cause": self._failure})
+            _last_words(self._failure)
+            return 1
+        return 0
+
+    def _bind(self) -> int:
+        host, port = split_address(self._settings.listen, field="--listen")
+        try:
+            return self._server.add_insecure_port(f"{host}:{port}")
+        except RuntimeError:
+            raise InvalidArgument(
+                f"--listen: cannot listen on {self._settings.listen}; is the port in use? "
+                "Choose another one, or 0 for any free port"
+            ) from None
+
+    def _catch_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._on_signal, number)
+
+    def _on_signal(self, number: int) -> None:
+        if self._stop.is_set():
+            logger.warning("second signal, leaving at once")
+            os._exit(1)
+        logger.info("stopping", extra={"signal": signal.Signals(number).name})
+        self._stop.set()
+
+    def _identify(self) -> None:
+        settings = self._settings
+        self._folder = open_model(settings.model, revision=settings.revision, cache_dir=settings.cache_dir)
+        self._fingerprint = self._folder.fingerprint(settings.dtype, settings.quantization)
+        self._num_blocks = self._folder.num_blocks
+        if settings.span.end > self._num_blocks:
+            raise InvalidArgument(
+                f"--blocks: {settings.span} reaches beyond the model's {self._num_blocks} blocks (0:{self._num_blocks})"
+            )
+
+    async def _join(self) -> None:
+        settings = self._settings
+        host = settings.dht_announce or self._address.rpartition(":")[0]
+        self._node = await SwarmNode.create(listen=settings.dht_listen, announce=host, initial_peers=settings.peers)
+        self._node.on_p2pd_death(lambda: self._fail("p2pd died"))
+        self._announcer = Announcer(self._node, self._describe)
+        self._announcer.start()
+
+    async def _load(self) -> None:
+        settings, began = self._settings, time.perf_counter()
+        loading = asyncio.create_task(
+            asyncio.to_thread(
+                SpanModel.load,
+                self._folder,
+                settings.span,
+                dtype=torch_dtype(settings.dtype),
+                device=settings.device,
+                progress=_log_progress,
+            )
+        )
+        stop = asyncio.create_task(self._stop.wait())
+        await asyncio.wait((loading, stop), return_when=asyncio.FIRST_COMPLETED)
+        stop.cancel()
+        if not loading.done():
+            raise SystemExit(0)
+        model = loading.result()
+        self._throughput = await asyncio.to_thread(measure, model, settings.span.start, settings.span.end)
+        self._host = self._assemble(model)
+        self._host.metrics.load_seconds.set(time.perf_counter() - began)
+        logger.info("model loaded", extra={"blocks": str(settings.span), "seconds": round(time.perf_counter() - began, 2)})
+
+    def _assemble(self, model: SpanModel) -> Host:
+        settings, engine = self._settings, Engine()
+        legs = Legs(len(settings.span), settings.cache_tokens, MAX_SESSIONS)
+        metrics = Metrics(legs, model.bytes_per_token, lambda: engine.queued)
+        metrics.info.labels(
+            settings.name, str(settings.span), settings.dtype, settings.device, blockswarm_wire.__version__
+        ).set(1)
+        return Host(
+            server_id=settings.server_id,
+            instance=self._instance,
+            model_name=settings.name,
+            fingerprint=self._fingerprint,
+            num_blocks=self._num_blocks,
+            span=settings.span,
+            quantization=settings.quantization,
+            model=model,
+            engine=engine,
+            legs=legs,
+            metrics=metrics,
+        )
+
+    async def _serve(self) -> None:
+        host = self._host
+        assert host is not None
+        pb_grpc.add_BlockServerServicer_to_server(BlockServerRpc(host), self._server)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        endpoint = HealthServer(host.metrics.registry, self._alive, self._ready)
+        try:
+            await endpoint.start(self._settings.metrics_listen)
+        except OSError as error:
+            raise InvalidArgument(f"--metrics-listen: cannot listen on {self._settings.metrics_listen}: {error}") from None
+        self._metrics_port = endpoint.port
+        await self._server.start()
+        await self._health.set("", health_pb2.HealthCheckResponse.SERVING)
+        self._announcer.say(State.ONLINE)
+        self._watcher = asyncio.create_task(self._watch(), name="watch")
+
+    async def _watch(self) -> None:
+        """Say that the server is ready when its record was read back; end the process when the engine dies."""
+        assert self._host is not None
+        announced = False
+        while not self._stop.is_set():
+            if not announced and self._announcer.online.is_set():
+                announced = True
+                logger.info("server ready", extra={"address": self._address, "blocks": str(self._settings.span)})
+                if self._settings.ready_file is not None:
+                    write_ready_file(self._settings.ready_file, self._ready_facts())
+            if not self._host.engine.alive:
+                self._fail("the compute thread died")
+            await _first(self._stop, *([] if announced else [self._announcer.online]), timeout=1.0)
+
+    def _ready_facts(self) -> dict[str, object]:
+        return {
+            "address": self._address,
+            "metrics": f"{self._address.rpartition(':')[0]}:{self._metrics_port}",
+            "instance": self._instance,
+            "pid": os.getpid(),
+            "peers": [str(peer) for peer in self._node.peers],
+        }
+
+    def _alive(self) -> bool:
+        return self._host is not None and self._host.engine.alive and not self._failure
+
+    def _ready(self) -> bool:
+        return self._alive() and self._announcer.online.is_set() and not self._stop.is_set()
+
+    def _fail(self, cause: str) -> None:
+        self._failure = self._failure or cause
+        self._stop.set()
+
+    async def _leave(self) -> None:
+        host = self._host
+        if host is None or self._failure:
+            return
+        self._announcer.say(State.DRAINING)
+        await self._health.set("", health_pb2.HealthCheckResponse.NOT_SERVING)
+        await drain(host, self._settings.drain_seconds)
+
+    async def _close(self) -> None:
+        if not self._failure:
+            await self._announcer.close(deadline=_LEAVE_SECONDS)
+        await self._server.stop(0.5)
+        if self._host is not None:
+            self._host.engine.stop()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_LEAVE_SECONDS):
+                await self._node.shutdown()
+
+    def _describe(self, state: State, issued_at: float) -> ServerRecord:
+        settings, host = self._settings, self._host
+        legs = host.legs if host is not None else None
+        return ServerRecord(
+            server_id=settings.server_id,
+            state=state,
+            model=settings.name,
+            num_blocks=self._num_blocks,
+            start=settings.span.start,
+            end=settings.span.end,
+            address=self._address,
+            metrics_port=self._metrics_port,
+            instance=self._instance,
+            fingerprint=self._fingerprint,
+            forward_rps=round(self._throughput.forward_rps, 1),
+            inference_rps=round(self._throughput.inference_rps, 1),
+            kv_capacity=settings.cache_tokens,
+            kv_promised=legs.promised if legs else 0,
+            kv_used=round(legs.used) if legs else 0,
+            sessions=legs.sessions if legs else 0,
+            issued_at=issued_at,
+        )
+
+
+async def serve(settings: Settings) -> int:
+    """Run one block server; its exit status."""
+    if settings.threads is not None:
+        torch.set_num_threads(settings.threads)
+    return await BlockServer(settings).run()
+
+
+def advertised(announce: str | None, listen: str, port: int) -> str:
+    """host:port that clients shall dial: `announce`, else the listening host, else this machine's name."""
+    if announce:
+        host, colon, given = announce.rpartition(":")
+        return announce if colon and given.isdigit() else f"{announce}:{port}"
+    host, _ = split_address(listen, field="--listen")
+    if host in ("0.0.0.0", "::", "[::]", ""):
+        host = socket.gethostbyname(socket.gethostname())
+    return f"{host}:{port}"
+
+
+async def _first(*events: asyncio.Event, timeout: float) -> None:
+    """Wait until one of `events` is set, at most `timeout` seconds."""
+    waits = [asyncio.create_task(event.wait()) for event in events]
+    await asyncio.wait(waits, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+    for wait in waits:
+        wait.cancel()
+
+
+def write_ready_file(path: Path, facts: dict[str, object]) -> None:
+    """Write `facts` as JSON; readers see the whole file or none."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    draft.write_text(json.dumps(facts))
+    draft.replace(path)
+
+
+def _log_progress(done: int, total: int) -> None:
+    logger.info("loading", extra={"done": done, "total": total})
+
+
+def _last_words(cause: str) -> None:
+    # Kubernetes shows this file's contents as the reason of the container's end.
+    with contextlib.suppress(OSError):
+        if _TERMINATION_LOG.exists():
+            _TERMINATION_LOG.write_text(cause)

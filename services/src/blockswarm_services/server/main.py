@@ -1,0 +1,42 @@
+"""`blockswarm-server`: load a span, announce it, serve it, and leave in order when told to."""
+
+import asyncio
+import os
+import sys
+
+from blockswarm_services.logs import configure
+from blockswarm_services.server.settings import Settings, parse
+from blockswarm_wire.errors import BlockSwarmError
+
+
+def main() -> None:
+    """Entry point of the command."""
+    settings = parse()
+    configure("blockswarm-server")
+    _prepare_environment(settings)
+    # After the environment is set: importing torch reads it.
+    from blockswarm_services.server.lifecycle import serve
+
+    try:
+        status = asyncio.run(serve(settings))
+    except (BlockSwarmError, OSError) as error:
+        print(f"blockswarm-server: {error}", file=sys.stderr)
+        status = 2 if isinstance(error, ValueError) else 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # p2pd and gRPC keep threads that can hold up an orderly interpreter exit; everything is closed by now.
+    os._exit(status)
+
+
+def _prepare_environment(settings: Settings) -> None:
+    # Several servers share the cores of one machine in turn: a thread that spins after its part of an operation takes
+    # the time of the server whose turn it is.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    if settings.threads is not None:
+        os.environ["OMP_NUM_THREADS"] = str(settings.threads)
+
+
+if __name__ == "__main__":
+    main()
