@@ -10,12 +10,13 @@ from blockswarm_dht.hivemind_core import P2P
 # run Python between fork and exec of a process full of gRPC and torch threads, which may deadlock. A tiny interpreter
 # that sets the parent-death signal and then *becomes* p2pd (same pid) is safe, and costs 20 ms once.
 # The signal follows the *thread* that started the child, so a node must be created on a thread that outlives it.
-# The parent may die before prctl is reached: then getppid no longer is the parent.
+# Its own process group keeps Ctrl-C for us: p2pd has to outlive the farewell. The parent may die before prctl is reached: then getppid no longer is the parent.
 _LAUNCH = """
 import ctypes, os, signal, sys
 ctypes.CDLL(None, use_errno=True).prctl(1, signal.SIGKILL, 0, 0, 0)
 if os.getppid() != int(sys.argv[1]):
     sys.exit("the parent is gone")
+os.setpgid(0, 0)
 os.environ.setdefault("GOGC", sys.argv[2])
 os.environ.setdefault("GOMAXPROCS", sys.argv[3])
 os.execv(sys.argv[4], sys.argv[4:])

@@ -146,6 +146,12 @@ class SwarmNode:
         return self._repair.known - self._repair.present
 
     @property
+    def looks_for_peers(self) -> bool:
+        """Whether this node was told of others to join."""
+        assert self._repair is not None
+        return self._repair.has_sources
+
+    @property
     def p2pd_alive(self) -> bool:
         return bool(self._p2p._child is not None and self._p2p._child.returncode is None)
 

@@ -81,6 +81,11 @@ class RepairLoop:
         return {**self._given, **self._found}
 
     @property
+    def has_sources(self) -> bool:
+        """Whether there is anybody to look for, now or later."""
+        return bool(self._known) or self._find_peers is not None
+
+    @property
     def present(self) -> int:
         """Bootstrap peers that answered the last ping."""
         return len(self._present)

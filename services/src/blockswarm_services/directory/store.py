@@ -7,6 +7,7 @@ from blockswarm_wire.errors import TooManySessions
 from blockswarm_wire.record import ModelEntry, ServerRecord, State, Statement, merge
 
 MAX_SERVERS = 20_000
+MAX_MODELS = 500
 # How long a model without servers is still listed in the coverage metrics, so that an alert on zero can fire.
 _MODEL_MEMORY_SECONDS = 3600.0
 _MODEL_TTL_SECONDS = 120.0
@@ -59,8 +60,9 @@ class Store:
         return True, row.identity() != before
 
     def put_model(self, entry: ModelEntry, now: float) -> None:
-        """Note that `entry` was in the DHT's list of models at `now`."""
-        self._models[entry.key] = (entry, now)
+        """Note that `entry` was in the DHT's list of models at `now`. New ones beyond the limit are ignored."""
+        if entry.key in self._models or len(self._models) < MAX_MODELS:
+            self._models[entry.key] = (entry, now)
 
     def rows(self, model_key: str, now: float) -> list[Row]:
         """Unexpired rows of a model, by server id; a row's expired half is None."""
