@@ -2,8 +2,8 @@
 
     python scripts/proto.py [TARGET]
 
-The generated files are checked in. TARGET (default: beside the .proto files) lets a test compare them with what a
-new run gives.
+The generated files are checked in. TARGET (default: beside the .proto files) lets a test compare them with those
+of a new run.
 """
 
 import sys
