@@ -23,7 +23,7 @@ from transformers.utils import logging as transformers_logging
 
 from blockswarm_wire.errors import InvalidArgument, Unsupported
 from blockswarm_wire.model.checkpoint import Checkpoint
-from blockswarm_wire.model.families import check_family
+from blockswarm_wire.model.families import TUPLE_LAYERS, check_family
 from blockswarm_wire.model.identity import Progress
 from blockswarm_wire.model.source import ModelFolder
 
@@ -185,9 +185,23 @@ def client_cut(layers: Callable[[], nn.Module]) -> Cut:
 
     def cut(model: Model) -> None:
         anatomy = locate(model)
-        setattr(anatomy.core_of(model), anatomy.layers, nn.ModuleList([layers()]))
+        module = layers()
+        if model.config.model_type in TUPLE_LAYERS:
+            module = _Tupled(module)
+        setattr(anatomy.core_of(model), anatomy.layers, nn.ModuleList([module]))
 
     return cut
+
+
+class _Tupled(nn.Module):
+    """Gives the hidden states of a module as the tuple that some families expect of a layer."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def forward(self, *args: Any, **kwargs: Any) -> tuple[Any]:
+        return (self.module(*args, **kwargs),)
 
 
 def client_parameter_names(folder: ModelFolder) -> list[str]:
@@ -209,8 +223,8 @@ def build_client_model(
 ) -> Model:
     """The transformers model with its list of layers replaced by the one module that `layers` makes.
 
-    Embeddings, final norm, head and what else lies outside the layers are loaded; buffers are real. The config
-    still says how many layers the whole model has.
+    Embeddings, final norm, head and what else lies outside the layers are loaded; buffers are real. The
+    config still says how many layers the whole model has. The module gives hidden states, never a tuple.
 
     Args:
         layers: makes the module; it is called like a layer, and parameters of its own are not loaded.

@@ -98,8 +98,8 @@ class ModelFolder(ABC):
         pickles = [n for n in names if n.endswith(_PICKLES)]
         if pickles:
             raise InvalidArgument(
-                f"{self.origin} holds only pickled weights ({pickles[0]}), which are never loaded because they "
-                "can run code: convert them with save_pretrained, which writes safetensors"
+                f"{self.origin} holds only pickled weights ({pickles[0]}), which are never loaded because "
+                "they can run code: convert them with save_pretrained, which writes safetensors"
             )
         raise InvalidArgument(f"{self.origin} has no {SINGLE}: is it a model folder?")
 
