@@ -1,0 +1,83 @@
+"""What a session tells when it cannot go on, and the budget that decides when that is."""
+
+import random
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from blockswarm.config import ClientConfig
+from blockswarm_wire.errors import BlockSwarmError
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One try at a range of blocks. `seconds` since the first failure of the step."""
+
+    blocks: str
+    server_id: str
+    error: BlockSwarmError
+    seconds: float
+
+    def __str__(self) -> str:
+        name = type(self.error).__name__
+        return f"{self.seconds:6.2f} s  blocks {self.blocks} on {self.server_id}: {name}: {self.error}"
+
+
+class SessionLost(BlockSwarmError):
+    """A range of blocks could not be rebuilt within the session's retries and deadline.
+
+    `attempts`: every try, in order. The session keeps its history: stepping again later tries again.
+    """
+
+    def __init__(self, blocks: str, attempts: Sequence[Attempt], why: str) -> None:
+        lines = "".join(f"\n  {attempt}" for attempt in attempts)
+        super().__init__(
+            f"blocks {blocks} are lost: {why}. Bring a server of these blocks back (`blockswarm status` shows who holds "
+            f"what) and repeat the step: the session still has its history. Attempts:{lines or ' none'}"
+        )
+        self.attempts = tuple(attempts)
+
+
+@dataclass(slots=True)
+class Budget:
+    """Retries and time that one step may spend on one range of blocks."""
+
+    config: ClientConfig
+    blocks: str
+    rng: random.Random
+    attempts: list[Attempt] = field(default_factory=list)
+    started: float = field(default_factory=time.monotonic)
+
+    def spend(self, server_id: str, error: BlockSwarmError) -> None:
+        """Count a failed attempt.
+
+        Raises:
+            SessionLost: it was the last one allowed.
+        """
+        self.attempts.append(Attempt(self.blocks, server_id, error, time.monotonic() - self.started))
+        if len(self.attempts) > self.config.max_retries:
+            raise self.lost(f"{len(self.attempts)} attempts failed") from error
+        self.check()
+
+    def check(self) -> None:
+        """Raise SessionLost when the failover deadline has passed."""
+        if self.left <= 0:
+            raise self.lost(f"no server within the failover timeout of {self.config.failover_timeout:.0f} s")
+
+    @property
+    def left(self) -> float:
+        """Seconds until the failover deadline."""
+        return self.started + self.config.failover_timeout - time.monotonic()
+
+    @property
+    def pause(self) -> float:
+        """Seconds to wait before the next attempt: none after the first failure, then growing, with jitter."""
+        failures = len(self.attempts)
+        if failures <= 1:
+            return 0.0
+        bound = min(self.config.min_backoff * 2 ** (failures - 2), self.config.max_backoff)
+        return min(bound * self.rng.uniform(0.5, 1.0), max(self.left, 0.0))
+
+    def lost(self, why: str) -> SessionLost:
+        """The error that ends the step."""
+        return SessionLost(self.blocks, self.attempts, why)
