@@ -79,7 +79,7 @@ class Leg:
         try:
             await leg._open()
         except BaseException:
-            await leg.close()
+            leg.abandon()
             raise
         return leg
 
@@ -156,6 +156,12 @@ class Leg:
             async with asyncio.timeout(_CLOSE_SECONDS):
                 await self._call.done_writing()
                 await self._call.code()
+        self._call.cancel()
+        self._reader.cancel()
+
+    def abandon(self) -> None:
+        """Let go of a stream whose server failed, without waiting for it."""
+        self._kill(Unreachable("the leg was abandoned"))
         self._call.cancel()
         self._reader.cancel()
 

@@ -170,7 +170,7 @@ class Segment:
         try:
             await self._replay(leg)
         except BaseException:
-            await leg.close()
+            leg.abandon()
             raise
         self._leg = leg
         return leg
@@ -198,7 +198,7 @@ class Segment:
         self._blame(error)
         leg, self._leg = self._leg, None
         if leg is not None:
-            await leg.close()
+            leg.abandon()
             self._owner.stats.failovers += 1
             self._owner.stats.lost.append(f"{self.hop.server_id}: {type(error).__name__}")
         budget.spend(self.hop.server_id, error)
