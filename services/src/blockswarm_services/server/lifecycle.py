@@ -17,6 +17,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 import blockswarm_wire
 from blockswarm_dht.address import split_address
+from blockswarm_dht.directories import find_peers
 from blockswarm_dht.node import SwarmNode
 from blockswarm_services.health import HealthServer
 from blockswarm_services.server.announce import Announcer
@@ -28,8 +29,10 @@ from blockswarm_services.server.model import SpanModel
 from blockswarm_services.server.rpc import BlockServerRpc, Host
 from blockswarm_services.server.settings import Settings
 from blockswarm_services.server.throughput import Throughput, measure
+from blockswarm_services.termination import write_termination_message
 from blockswarm_wire.errors import InvalidArgument
 from blockswarm_wire.limits import MAX_SESSIONS, SERVER_OPTIONS
+from blockswarm_wire.model.anatomy import read_config
 from blockswarm_wire.model.source import ModelFolder, open_model
 from blockswarm_wire.record import ServerRecord, State
 from blockswarm_wire.tensor import torch_dtype
@@ -37,7 +40,6 @@ from blockswarm_wire.v1 import block_server_pb2_grpc as pb_grpc
 
 logger = logging.getLogger(__name__)
 _LEAVE_SECONDS = 2.0
-_TERMINATION_LOG = Path("/dev/termination-log")
 
 
 class BlockServer:
@@ -75,8 +77,7 @@ class BlockServer:
         finally:
             await self._close()
         if self._failure:
-            logger.error("server failed", extra={"cause": self._failure})
-            _last_words(self._failure)
+            write_termination_message(self._failure)
             return 1
         return 0
 
@@ -106,7 +107,7 @@ class BlockServer:
         settings = self._settings
         self._folder = open_model(settings.model, revision=settings.revision, cache_dir=settings.cache_dir)
         self._fingerprint = self._folder.fingerprint(settings.dtype, settings.quantization)
-        self._num_blocks = self._folder.num_blocks
+        self._num_blocks = int(read_config(self._folder).num_hidden_layers)
         if settings.span.end > self._num_blocks:
             raise InvalidArgument(
                 f"--blocks: {settings.span} reaches beyond the model's {self._num_blocks} blocks (0:{self._num_blocks})"
@@ -115,8 +116,13 @@ class BlockServer:
     async def _join(self) -> None:
         settings = self._settings
         host = settings.dht_announce or self._address.rpartition(":")[0]
-        self._node = await SwarmNode.create(listen=settings.dht_listen, announce=host, initial_peers=settings.peers)
-        self._node.on_p2pd_death(lambda: self._fail("p2pd died"))
+        self._node = await SwarmNode.create(
+            listen=settings.dht_listen,
+            announce=None if port_of(settings.dht_listen) == 0 else f"{host}:{port_of(settings.dht_listen)}",
+            initial_peers=settings.peers,
+            find_peers=find_peers(settings.directories) if settings.directories else None,
+        )
+        self._node.on_p2pd_death = lambda status: self._fail(f"p2pd died with status {status}")
         self._announcer = Announcer(self._node, self._describe)
         self._announcer.start()
 
@@ -129,7 +135,7 @@ class BlockServer:
                 settings.span,
                 dtype=torch_dtype(settings.dtype),
                 device=settings.device,
-                progress=_log_progress,
+                progress=LoadProgress(),
             )
         )
         stop = asyncio.create_task(self._stop.wait())
@@ -288,12 +294,19 @@ def write_ready_file(path: Path, facts: dict[str, object]) -> None:
     draft.replace(path)
 
 
-def _log_progress(done: int, total: int) -> None:
-    logger.info("loading", extra={"done": done, "total": total})
+def port_of(listen: str) -> int:
+    """The port of host:port."""
+    return split_address(listen, field="--dht-listen")[1]
 
 
-def _last_words(cause: str) -> None:
-    # Kubernetes shows this file's contents as the reason of the container's end.
-    with contextlib.suppress(OSError):
-        if _TERMINATION_LOG.exists():
-            _TERMINATION_LOG.write_text(cause)
+class LoadProgress:
+    """Logs how loading goes: what is read, and every tenth of its bytes."""
+
+    def __init__(self) -> None:
+        self._told: tuple[str, int] = ("", -1)
+
+    def __call__(self, what: str, done: int, total: int) -> None:
+        tenth = 10 * done // total if total else 10
+        if (what, tenth) != self._told:
+            self._told = (what, tenth)
+            logger.info("loading", extra={"what": what, "percent": 10 * tenth})

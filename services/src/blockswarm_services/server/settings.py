@@ -28,6 +28,7 @@ class Settings:
     quantization: str
     device: str
     peers: tuple[str, ...]
+    directories: tuple[str, ...]
     listen: str
     announce: str | None
     dht_listen: str
@@ -63,6 +64,7 @@ def parse(argv: Sequence[str] | None = None) -> Settings:
         quantization=args.quantization,
         device=args.device,
         peers=tuple(args.peer),
+        directories=tuple(args.directory),
         listen=args.listen,
         announce=args.announce,
         dht_listen=args.dht_listen,
@@ -91,6 +93,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--quantization", choices=QUANTIZATIONS, default="none", help="(default: none)")
     add("--device", default="cpu", help="torch device (default: cpu)")
     add("--peer", action="append", default=[], metavar="MULTIADDR", help="DHT peer to join; may be repeated")
+    add("--directory", action="append", default=[], metavar="TARGET", help="gRPC address of a directory that names peers")
     add("--listen", default=f"0.0.0.0:{limits.SERVER_PORT}", help="gRPC host:port; port 0 = any free one")
     add("--announce", help="host[:port] under which clients reach this server (default: --listen's, or this host's name)")
     add("--dht-listen", default=f"0.0.0.0:{limits.SERVER_DHT_PORT}", help="DHT peer host:port")
