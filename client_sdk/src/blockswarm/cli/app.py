@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib.metadata import entry_points
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -25,12 +26,11 @@ def build() -> typer.Typer:
     from blockswarm.cli.generate import generate
 
     app = typer.Typer(
-        help="Run large language models over a swarm of block servers.",
         no_args_is_help=True,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
-    app.callback()(_root)
+    app.callback(help="Run large language models over a swarm of block servers.")(_root)
     app.command("generate")(generate)
     app.command("chat")(chat)
     for plug_in in sorted(entry_points(group=PLUG_INS), key=lambda point: point.name):
@@ -61,12 +61,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(MISTAKE if isinstance(error, CallerError) else FAILURE)
 
 
-def _root(
-    version: bool = typer.Option(False, "--version", help="Show the version and exit.", is_eager=True),
-) -> None:
-    if version:
+def _show_version(wanted: bool) -> None:
+    if wanted:
         typer.echo(blockswarm_wire.__version__)
         raise typer.Exit
+
+
+def _root(
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Show the version and exit.", is_eager=True, callback=_show_version),
+    ] = False,
+) -> None:
+    """Options of `blockswarm` itself."""
 
 
 def _broken(name: str, cause: str) -> object:

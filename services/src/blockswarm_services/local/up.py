@@ -14,10 +14,11 @@ from rich.console import Console
 
 from blockswarm.cli import local_state
 from blockswarm_dht.address import split_address
-from blockswarm_services.local.plan import ServerPlan, Source, plan
+from blockswarm_services.local.plan import ServerPlan, Source, count_blocks, plan
 from blockswarm_services.local.runner import Runner
-from blockswarm_wire.errors import InvalidArgument
+from blockswarm_wire.errors import CallerError, InvalidArgument
 from blockswarm_wire.limits import DIRECTORY_PORT
+from blockswarm_wire.model.families import check_family
 from blockswarm_wire.model.source import open_model
 from blockswarm_wire.resource import load_manifest
 
@@ -66,12 +67,14 @@ def read_plan(file: Path) -> list[ServerPlan]:
 def _num_blocks(source: Source) -> int:
     place = Path(source.place) if source.revision is None else source.place
     try:
-        return open_model(place, revision=source.revision).num_blocks
-    except InvalidArgument as error:
+        config = open_model(place, revision=source.revision).config
+        check_family(config)
+        return count_blocks(config, origin=str(source))
+    except CallerError as error:
         hint = (
             "; `make model` makes the demo model's folder" if "smollm2-135m-instruct" in source.place else ""
         )
-        raise InvalidArgument(f"spec.model.source: {error}{hint}") from None
+        raise type(error)(f"spec.model.source: {error}{hint}") from None
 
 
 def _check_free(listen: str) -> None:
