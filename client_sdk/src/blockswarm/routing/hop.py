@@ -21,11 +21,18 @@ class Hop:
 
 
 class MissingBlocks(CapacityError):
-    """No usable server holds some blocks. `ranges`: the half-open ranges missing; `joining`: servers that load them."""
+    """No usable server holds some blocks.
 
-    def __init__(self, model: str, ranges: Sequence[tuple[int, int]], joining: Sequence[str] = ()) -> None:
+    ranges: the half-open ranges missing. joining: ids of servers that are loading. version: that of the manager's view
+    (see RemoteSequenceManager.changed).
+    """
+
+    def __init__(
+        self, model: str, ranges: Sequence[tuple[int, int]], joining: Sequence[str] = (), *, version: int = 0
+    ) -> None:
         spans = ", ".join(f"{start}:{end}" for start, end in ranges)
         loading = f"; joining: {', '.join(joining)}" if joining else "; no server is loading them"
         super().__init__(f"no server for blocks {spans} of {model}{loading}")
         self.ranges = tuple(ranges)
         self.joining = tuple(joining)
+        self.version = version

@@ -104,7 +104,7 @@ class Directory:
     async def _serve(self, node: SwarmNode) -> None:
         options, mirror = self._options, Mirror(node)
         metrics = DirectoryMetrics(mirror, node)
-        service, checks = DirectoryService(mirror, node, metrics), health.aio.HealthServicer()
+        service, checks = DirectoryService(mirror, node, metrics), health.aio.HealthServicer()  # type: ignore[attr-defined]
         server = grpc.aio.server(options=SERVER_OPTIONS)
         pb_grpc.add_DirectoryServicer_to_server(service, server)
         health_pb2_grpc.add_HealthServicer_to_server(checks, server)

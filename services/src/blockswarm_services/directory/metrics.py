@@ -24,7 +24,7 @@ class DirectoryMetrics:
     """Counters that the service adds to, and a registry that shows everything."""
 
     def __init__(self, mirror: Mirror, node: SwarmNode) -> None:
-        disable_created_metrics()
+        disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)

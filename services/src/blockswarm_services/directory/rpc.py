@@ -56,7 +56,8 @@ class DirectoryService(pb_grpc.DirectoryServicer):
         except BlockSwarmError as error:
             self._metrics.published("refused", len(request.entries))
             await abort(context, error)
-        for item in (*records, *statements):
+        items: list[ServerRecord | Statement] = [*records, *statements]
+        for item in items:
             self._mirror.take(Found(request.model_key, item))
         task = asyncio.create_task(self._store(request.model_key, records, statements))
         self._stores.add(task)
