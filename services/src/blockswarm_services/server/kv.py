@@ -207,9 +207,8 @@ class LegCache(Cache):  # type: ignore[misc]
             return
         if not self.can_truncate:
             raise CannotTruncate("this model's layers keep a state that cannot be rolled back")
-        with torch.inference_mode():
-            for layer in self._growing:
-                layer.truncate(length)
+        for layer in self._growing:
+            layer.truncate(length)
         self.length = length
 
     def clear(self) -> None:
@@ -230,9 +229,8 @@ class LegCache(Cache):  # type: ignore[misc]
             raise InvalidArgument(f"hypo_ids must be rows within 0…{self.rows - 1}, at least one")
         if self.rows and wanted != list(range(self.rows)):
             index = torch.tensor(wanted, dtype=torch.int64)
-            with torch.inference_mode():
-                for layer in self.layers:
-                    layer.reorder_cache(index)
+            for layer in self.layers:
+                layer.reorder_cache(index)
         if self.rows:
             self.rows = len(wanted)
 

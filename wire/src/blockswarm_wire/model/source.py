@@ -19,6 +19,8 @@ INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
 _PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".h5", ".msgpack")
 _MAX_JSON = 64 * 2**20
+# What families call their number of layers.
+_BLOCK_KEYS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 
 
 class ModelFolder(ABC):
@@ -61,6 +63,19 @@ class ModelFolder(ABC):
     def config(self) -> dict[str, Any]:
         """Contents of config.json."""
         return self.read_json(CONFIG)
+
+    @property
+    def num_blocks(self) -> int:
+        """Number of transformer blocks that config.json states.
+
+        Raises:
+            InvalidArgument: it states none.
+        """
+        for key in _BLOCK_KEYS:
+            value = self.config.get(key)
+            if isinstance(value, int) and value > 0:
+                return value
+        raise InvalidArgument(f"{self.origin}/{CONFIG} does not say how many layers the model has")
 
     @cached_property
     def weight_map(self) -> dict[str, str] | None:
