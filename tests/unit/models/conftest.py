@@ -1,78 +1,13 @@
 import pytest
 import torch
-from fakes import Far, FakeSession
-from torch import nn
-from transformers import AutoConfig, AutoModelForCausalLM
+from shells import make_shell, make_whole
 
-from blockswarm.models.layers import RemoteLayers
 from blockswarm.models.prompts import Prompts
-from blockswarm.models.remote import RemoteSequential
-from blockswarm.models.shell import dress
-
-
-class LocalRemote(RemoteSequential):
-    """Blocks that are here after all."""
-
-    def __init__(self, config, far, blocks):
-        nn.Module.__init__(self)
-        manager = type("Manager", (), {"num_blocks": blocks, "model": type("M", (), {"name": "tiny"})})
-        super().__init__(config, manager, 0, blocks)
-        self.far = [far]
-        self.sessions = []
-
-    def open_session(self, max_length):
-        self.sessions.append(FakeSession(self.far[0], max_length))
-        return self.sessions[-1]
-
-    def stateless(self, inputs, prompts, *, pad=None):
-        rows, tokens = inputs.shape[:2]
-        pads = pad or [0] * rows
-        mask = torch.arange(tokens)[None] >= torch.tensor(pads)[:, None]
-        return self.far[0](inputs, mask, None, prompts, pads)
-
-
-def tiny(family="llama", **changes):
-    values = {
-        "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 4, "num_attention_heads": 4,
-        "num_key_value_heads": 2, "vocab_size": 64, "max_position_embeddings": 256, "bos_token_id": 1,
-        "eos_token_id": None, "pad_token_id": 0, "head_dim": 8,
-        "n_embd": 32, "n_head": 4, "n_layer": 4, "n_positions": 256, "ffn_dim": 48, "word_embed_proj_dim": 32,
-    }  # fmt: skip
-    known = AutoConfig.for_model(family).to_dict()
-    values = {key: value for key, value in {**values, **changes}.items() if key in known}
-    return AutoConfig.for_model(family, **values)
-
-
-def make_shell(whole, *, prompts=None):
-    """The whole model and the shell of it, with the same weights outside the layers."""
-    import copy
-
-    far = Far(whole)
-    shell = copy.deepcopy(whole)
-    core = shell.base_model
-    core = core.decoder if hasattr(core, "decoder") else core
-    name = next(name for name in ("layers", "h", "blocks") if hasattr(core, name))
-    remote = LocalRemote(shell.config, far, shell.config.num_hidden_layers)
-    family = shell.config.model_type
-    layers = RemoteLayers(remote, prompts, as_tuple=family in ("bloom", "falcon", "mpt"))
-    setattr(core, name, nn.ModuleList([layers]))
-    return dress(shell, core, layers)
 
 
 @pytest.fixture(autouse=True, scope="session")
 def _one_thread():
     torch.set_num_threads(1)
-
-
-def make_whole(family="llama", seed=0, **changes):
-    torch.manual_seed(seed)
-    model = AutoModelForCausalLM.from_config(tiny(family, **changes), attn_implementation="eager" if family == "bloom" else "sdpa").eval()
-    # Random weights of the usual spread answer with one token for ever: make them livelier.
-    with torch.no_grad():
-        for parameter in model.parameters():
-            if parameter.dim() > 1:
-                parameter.mul_(8)
-    return model
 
 
 @pytest.fixture(scope="session")

@@ -80,8 +80,8 @@ class FakeSession:
         self._cache = DynamicCache(config=far.config)
 
     def reserve(self, rows):
-        assert self.batch is None
-        self.reserved = rows
+        assert self.batch is None or rows <= self.reserved
+        self.reserved = max(rows, self.reserved or 0)
 
     @property
     def position(self):
@@ -93,7 +93,9 @@ class FakeSession:
             raise InvalidArgument(f"position {value}")
         if value < self._position:
             self._cache.crop(value - self._position)
-            self._mask = self._mask[:, :value]
+            self._mask = self._mask[:, :value] if value else None
+            if value == 0:
+                self._cache = DynamicCache(config=self.far.config)
         self._position = value
 
     def padding(self):
@@ -113,13 +115,14 @@ class FakeSession:
                 f"Maximum length exceeded: prefix {self._position} + current {tokens} "
                 f"exceeds pre-allocated maximum {self.max_length}"
             )
-        if hypo_ids is not None:
+        if hypo_ids is not None and self._position:
             self._cache.reorder_cache(hypo_ids)
             self._mask = self._mask[hypo_ids]
             self.batch = len(hypo_ids)
-        assert self.batch in (None, rows), (self.batch, rows)
+        assert self.batch in (None, rows) or not self._position, (self.batch, rows)
         assert self.reserved is None or rows <= self.reserved
         self.batch = rows
+        self.reserved = self.reserved or rows
         pad = pad or [0] * rows
         real = torch.arange(tokens)[None] >= torch.tensor(pad)[:, None]
         self._mask = real if self._mask is None else torch.cat([self._mask, real], 1)

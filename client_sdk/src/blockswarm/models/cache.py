@@ -20,7 +20,9 @@ class RemoteCacheLayer(CacheLayerMixin):  # type: ignore[misc]
     def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
         raise Unsupported("the KV cache lies on the servers; no layer may write into it here")
 
-    def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *args: object, **kwargs: object) -> None:
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: object, **kwargs: object
+    ) -> None:
         raise Unsupported("the KV cache lies on the servers; no layer may write into it here")
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:

@@ -9,7 +9,6 @@ from torch import nn
 
 from blockswarm.models.cache import RemoteCache
 from blockswarm.models.layers import RUN, RemoteLayers, Run
-from blockswarm.models.padding import leading_pads
 from blockswarm_wire.errors import InvalidArgument, Unsupported
 
 # An attention implementation that transformers knows no mask function for: no mask is ever built.
@@ -43,7 +42,7 @@ class RemoteCore:
         cache = self._cache_of(kwargs)
         kwargs["cache"] = cache
         kwargs["use_cache"] = cache is not None
-        token = RUN.set(Run(cache=cache, pad=_pads(kwargs, cache)))
+        token = RUN.set(Run(cache=cache, mask=_mask(kwargs, cache)))
         try:
             output = self._plain_forward(**kwargs)
         finally:
@@ -81,21 +80,18 @@ def refuse(kwargs: dict[str, Any]) -> None:
             raise Unsupported(f"{name}: {remedy}")
 
 
-def _pads(kwargs: dict[str, Any], cache: RemoteCache | None) -> list[int] | None:
-    mask = kwargs.get("attention_mask")
-    if mask is None:
-        return None
+def _mask(kwargs: dict[str, Any], cache: RemoteCache | None) -> torch.Tensor | None:
+    mask: torch.Tensor | None = kwargs.get("attention_mask")
     own = kwargs.get("input_ids")
     own = kwargs.get("inputs_embeds") if own is None else own
-    if own is None:
-        return None  # the family's own code says what is missing
-    tokens = own.shape[1]
-    width = tokens + (cache.get_seq_length() if cache is not None else 0)
+    if mask is None or own is None:  # without any input, the family's own code says what is missing
+        return None
+    width = own.shape[1] + (cache.get_seq_length() if cache is not None else 0)
     if mask.shape[-1] != width:
         raise InvalidArgument(
-            f"attention_mask covers {mask.shape[-1]} positions, but the session's past and this call's tokens are {width}"
+            f"attention_mask covers {mask.shape[-1]} positions, but past and new tokens are {width}"
         )
-    return leading_pads(mask, tokens, strict=cache is not None)
+    return mask
 
 
 class _NoRotary(nn.Module):
@@ -116,7 +112,7 @@ def make_remote(core: Any, layers: RemoteLayers, *, mixin: type[Any] = RemoteCor
 
 
 def remote_class(plain: type[Any], mixin: type[Any]) -> type[Any]:
-    """A subclass of `plain` whose `forward` is the mixin's but shows the signature of plain's (generate asks for it)."""
+    """A subclass of `plain` with the mixin's `forward`, which shows plain's signature, since generate asks for it."""
     forward = plain.forward
     signature = inspect.signature(forward)
 

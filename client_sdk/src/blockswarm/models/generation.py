@@ -90,7 +90,9 @@ class RemoteGeneration:
         if turn.mask is not None:
             kwargs["attention_mask"] = turn.mask
         if turn.past and kwargs.get("inputs_embeds") is not None:
-            raise Unsupported("inputs_embeds cannot continue a session with a past; pass ids, or open a new session")
+            raise Unsupported(
+                "inputs_embeds cannot continue a session with a past; pass ids, or open a new session"
+            )
         cache = RemoteCache(session, prefix=prefix, fold=setting.expand)
         turn.reserve(setting.expand, inputs_embeds=kwargs.get("inputs_embeds"))
         if streamer is not None:

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from blockswarm.models.cache import RemoteCache
+from blockswarm.models.padding import leading_pads, pieces
 from blockswarm.models.prompts import Prompts
 from blockswarm.models.remote import RemoteSequential
 
@@ -16,14 +17,14 @@ class Run:
     """One forward pass of a shell.
 
     cache: the session it continues; None = a stateless pass.
-    pad: leading padding per row of the hidden states.
+    mask: attention mask whose last columns are this pass's tokens; None = no padding.
     replace: hidden states that the layers answer with, whatever comes in (to use only what follows the layers).
     capture: whether the layers answer with their input (to use only what precedes the layers).
     captured: that input.
     """
 
     cache: RemoteCache | None = None
-    pad: list[int] | None = None
+    mask: torch.Tensor | None = None
     replace: torch.Tensor | None = None
     capture: bool = False
     captured: torch.Tensor | None = None
@@ -51,7 +52,7 @@ class RemoteLayers(nn.Module):
     def forward(
         self, hidden: torch.Tensor, *args: object, **kwargs: object
     ) -> torch.Tensor | tuple[torch.Tensor]:
-        """[batch, tokens, hidden] to the same shape; everything else that the base model passes concerns real layers."""
+        """[batch, tokens, hidden] to the same shape; what else the base model passes concerns real layers."""
         run = RUN.get() or Run()
         if run.replace is not None:
             output = run.replace
@@ -62,20 +63,27 @@ class RemoteLayers(nn.Module):
         return (output,) if self.as_tuple else output
 
     def _through(self, hidden: torch.Tensor, run: Run) -> torch.Tensor:
-        cache = run.cache
-        if cache is None:
-            if self.prompts is None:
-                return self.remote.stateless(hidden, None, pad=run.pad)
-            dressed, deep = self.prompts.prepend(hidden, run.pad)
-            return self.prompts.strip(self.remote.stateless(dressed, deep, pad=run.pad), run.pad)
-        pad = run.pad
-        if cache.fold > 1:
-            hidden = hidden[:: cache.fold]
-            pad = pad[:: cache.fold] if pad is not None else None
-        output = self._step(hidden, cache, pad)
-        return cache.unfold(output) if cache.fold > 1 else output
+        if run.cache is None:
+            return self._stateless(hidden, leading_pads(run.mask, hidden.shape[1]))
+        cache, mask = run.cache, run.mask
+        if cache.fold == 1:
+            return self._steps(hidden, mask, cache)
+        output = self._steps(hidden[:: cache.fold], None if mask is None else mask[:: cache.fold], cache)
+        return cache.unfold(output)
 
-    def _step(self, hidden: torch.Tensor, cache: RemoteCache, pad: list[int] | None) -> torch.Tensor:
+    def _stateless(self, hidden: torch.Tensor, pad: list[int] | None) -> torch.Tensor:
+        if self.prompts is None:
+            return self.remote.stateless(hidden, None, pad=pad)
+        dressed, deep = self.prompts.prepend(hidden, pad)
+        return self.prompts.strip(self.remote.stateless(dressed, deep, pad=pad), pad)
+
+    def _steps(self, hidden: torch.Tensor, mask: torch.Tensor | None, cache: RemoteCache) -> torch.Tensor:
+        parts = pieces(mask, hidden.shape[1])
+        if len(parts) == 1:
+            return self._step(hidden, parts[0].pad, cache)
+        return torch.cat([self._step(hidden[:, p.start : p.end], p.pad, cache) for p in parts], dim=1)
+
+    def _step(self, hidden: torch.Tensor, pad: list[int] | None, cache: RemoteCache) -> torch.Tensor:
         order = cache.take_order()
         if self.prompts is None or cache.session.position > 0:
             return cache.session.step(hidden, None, order, pad=pad)

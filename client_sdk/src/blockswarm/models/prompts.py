@@ -23,7 +23,9 @@ class Prompts(nn.Module):
         std: spread of the initial values.
     """
 
-    def __init__(self, mode: str, length: int, hidden_size: int, num_blocks: int, *, std: float = 0.02) -> None:
+    def __init__(
+        self, mode: str, length: int, hidden_size: int, num_blocks: int, *, std: float = 0.02
+    ) -> None:
         super().__init__()
         if mode not in TUNING_MODES:
             raise InvalidArgument(f"tuning_mode {mode!r} is not one of {', '.join(TUNING_MODES)}")

@@ -77,7 +77,9 @@ class RemoteSequential(nn.Module):
         if session is not None:
             return session.step(inputs, prompts, hypo_ids, pad=pad)
         if hypo_ids is not None:
-            raise InvalidArgument("hypo_ids reorder the rows of a session: call inside `with inference_session(…)`")
+            raise InvalidArgument(
+                "hypo_ids reorder the rows of a session: call inside `with inference_session(…)`"
+            )
         return self.stateless(inputs, prompts, pad=pad)
 
     def stateless(
@@ -98,20 +100,23 @@ class RemoteSequential(nn.Module):
             self._active.reset(token)
 
     @contextlib.contextmanager
-    def inference_session(self, max_length: int) -> Iterator[Session]:
+    def inference_session(self, max_length: int, *, max_batch: int | None = None) -> Iterator[Session]:
         """Open a session over this range, make it the active one, and close it at the end.
 
         Args:
             max_length: tokens that it may hold in all.
+            max_batch: rows that it may hold, beams included; None = those that the first call needs.
         """
-        with self.open_session(max_length) as session, self.use_session(session):
+        with self.open_session(max_length, max_batch=max_batch) as session, self.use_session(session):
             yield session
 
-    def open_session(self, max_length: int) -> Session:
+    def open_session(self, max_length: int, *, max_batch: int | None = None) -> Session:
         """A session over this range that the caller closes."""
         from blockswarm.session import InferenceSession
 
-        session: Session = InferenceSession(self.manager, max_length, start=self.start, end=self.end)
+        session: Session = InferenceSession(
+            self.manager, max_length, start=self.start, end=self.end, max_batch=max_batch
+        )
         return session
 
     def __getitem__(self, index: int | slice) -> "RemoteSequential":

@@ -45,13 +45,14 @@ class DistributedModel:
         """The session of the innermost `with model.inference_session(…)` of this thread or task."""
         return self.remote.active_session
 
-    def inference_session(self, max_length: int) -> Any:
+    def inference_session(self, max_length: int, *, max_batch: int | None = None) -> Any:
         """A context manager that opens a session, makes it the active one and closes it.
 
         Args:
             max_length: tokens that the session may hold in all (prompts of prompt tuning included).
+            max_batch: rows that it may hold, beams included; None = those that the first call needs.
         """
-        return self.remote.inference_session(max_length)
+        return self.remote.inference_session(max_length, max_batch=max_batch)
 
     def use_session(self, session: Session) -> Any:
         """A context manager that makes an open session the active one."""

@@ -54,6 +54,10 @@ class Turn:
         seen = max(0, session.position - prefix)
         past = _past(session, seen, setting.filler)
         if past is None:
+            if mask is not None and inputs is not None and mask.shape != inputs.shape:
+                raise InvalidArgument(
+                    f"attention_mask has shape {list(mask.shape)}, but the inputs have {list(inputs.shape)}"
+                )
             return cls(session, prefix, inputs, mask, 0)
         if inputs is None:
             inputs = past[:, :0]
@@ -63,19 +67,20 @@ class Turn:
                 "open a new session for another batch"
             )
         ids = torch.cat([past.to(inputs.device), inputs], dim=1)
-        if ids.shape[1] == seen:  # all of it was fed: feed the last one again, so that there is something to go on from
+        if (
+            ids.shape[1] == seen
+        ):  # all of it was fed: feed the last one again, so that there is something to go on from
             session.position -= 1
             seen -= 1
         own = _own_mask(inputs, mask, ids.shape[1], setting)
         return cls(session, prefix, ids, _full_mask(session, prefix, past, own), past.shape[1])
 
     def reserve(self, expand: int, inputs_embeds: torch.Tensor | None) -> None:
-        """Ask for as many rows as the turn will need, where the session is still new."""
+        """Ask for as many rows as the turn will need."""
         given = self.ids if self.ids is not None else inputs_embeds
         if inputs_embeds is not None:
             self.embedded = inputs_embeds.shape[1] - (0 if self.ids is None else self.ids.shape[1])
-        if self.session.batch is None:
-            self.session.reserve((1 if given is None else len(given)) * expand)
+        self.session.reserve((1 if given is None else len(given)) * expand)
 
     def finish(
         self, sequences: torch.Tensor, setting: Settings, *, blank: Callable[[int], torch.Tensor], last: bool
@@ -95,7 +100,7 @@ class Turn:
             lead = sequences.new_full((len(sequences), self.embedded), setting.filler)
             sequences = torch.cat([lead, sequences], dim=1)
         if setting.beams > 1:
-            # The beams are gone: back to the prompt's end with one row per sequence; the next turn feeds the chosen ids.
+            # Back to the prompt's end with one row per sequence; the next turn feeds the chosen ids.
             sequences = sequences[:: setting.returned]
             self.session.position = min(self.session.position, self._prompt_end())
             order = torch.arange(len(sequences)) * setting.beams
@@ -121,7 +126,9 @@ class Turn:
         seen = max(0, self.session.position - self.prefix)
         known = [] if self.ids is None else [self.ids]
         if setting.expand == 1 and cache.fed:
-            known = [torch.cat([*([] if self.ids is None else [self.ids[:, : cache.begun]]), *cache.fed], dim=1)]
+            known = [
+                torch.cat([*([] if self.ids is None else [self.ids[:, : cache.begun]]), *cache.fed], dim=1)
+            ]
         if known and batch % len(known[0]) == 0:
             self.session.output_ids = known[0][:, :seen].repeat_interleave(batch // len(known[0]), dim=0)
         _LEFT[self.session] = self.session.position
@@ -162,7 +169,9 @@ def _full_mask(session: Session, prefix: int, past: torch.Tensor, own: torch.Ten
         real = (~padding).long().to(own.device)
         if prefix:  # the trained prompts stand behind each row's first padding
             starts = (real.cumsum(dim=1) == 0).sum(dim=1).tolist()
-            real = torch.stack([torch.cat([row[:n], row[n + prefix :]]) for row, n in zip(real, starts, strict=True)])
+            real = torch.stack(
+                [torch.cat([row[:n], row[n + prefix :]]) for row, n in zip(real, starts, strict=True)]
+            )
         mask[:, : real.shape[1]] = real[:, : mask.shape[1]]
     return torch.cat([mask, own], dim=1)
 
