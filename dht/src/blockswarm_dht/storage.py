@@ -37,6 +37,16 @@ class SafeDictionary(DictionaryDHTValue):  # type: ignore[misc]  # hivemind has 
             return False
         return bool(super().store(key, value, expiration_time))
 
+    @classmethod
+    def unpackb(cls, raw: bytes) -> "SafeDictionary":
+        """The dictionary behind `raw`; hivemind's own method would make one of the unsafe kind."""
+        _, _, items = MSGPackSerializer.loads(raw)
+        arrived = cls()
+        with arrived.freeze():
+            for key, value, expiration_time in items:
+                arrived.store(key, value, expiration_time)
+        return arrived
+
 
 class SafeStorage(DHTLocalStorage):  # type: ignore[misc]  # hivemind has no types
     """All keys that this node keeps for the DHT. `on_stored` is called with (subkey, value) of all that is accepted."""
