@@ -51,7 +51,7 @@ _HOME = {
     "Unsupported": "blockswarm_wire.errors",
 }
 
-__all__ = sorted([*_HOME, "__version__"])  # noqa: PLE0605
+__all__ = sorted([*_HOME, "__version__"])
 
 
 def __getattr__(name: str) -> Any:

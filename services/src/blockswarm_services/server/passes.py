@@ -62,7 +62,7 @@ async def _parts(context: Any) -> AsyncIterator[pb.PassPart]:
                 part = await context.read()
         except TimeoutError:
             raise Idle(f"no part of the pass came for {limits.OPEN_WITHOUT_STEP_SECONDS:.0f} s") from None
-        if part is grpc.aio.EOF:
+        if part is grpc.aio.EOF:  # type: ignore[attr-defined]
             return
         yield part
 
