@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from blockswarm_services.local.plan import Source, count_blocks, plan
+from blockswarm_services.local.plan import Source, plan
 from blockswarm_wire.errors import InvalidArgument
 from blockswarm_wire.resource import BlockServer, load_manifest
 from blockswarm_wire.span import Span
@@ -111,17 +111,6 @@ def test_a_span_beyond_the_model_is_refused():
 def test_too_many_servers_for_one_machine_are_refused():
     with pytest.raises(InvalidArgument, match=r"lower spec\.replicas"):
         planned(document("a", 0, 4, replicas=201))
-
-
-@pytest.mark.parametrize("name", ["num_hidden_layers", "n_layer", "n_layers", "num_layers"])
-def test_blocks_are_counted_under_every_name(name):
-    assert count_blocks({name: 7}, origin="here") == 7
-
-
-@pytest.mark.parametrize("config", [{}, {"n_layer": 0}, {"n_layer": "3"}])
-def test_a_config_without_blocks_is_refused(config):
-    with pytest.raises(InvalidArgument, match="num_hidden_layers"):
-        count_blocks(config, origin="here")
 
 
 def test_the_sample_manifest_covers_its_model_twice():

@@ -5,7 +5,8 @@ from typing import Any
 
 from rich.console import Console
 
-from blockswarm.cli.swarm import SwarmAddress, choose_model, find_swarm, open_discovery
+from blockswarm.cli.swarm import SwarmAddress, choose_model, find_swarm
+from blockswarm.discovery.choose import open_discovery
 from blockswarm_wire.errors import InvalidArgument
 from blockswarm_wire.record import ModelEntry
 
@@ -42,7 +43,7 @@ def _served(swarm: SwarmAddress) -> list[ModelEntry]:
     from blockswarm.loop import run
 
     async def ask() -> list[ModelEntry]:
-        discovery = open_discovery(swarm.directory, swarm.peers)
+        discovery = open_discovery(swarm.config())
         try:
             return await discovery.models()
         finally:

@@ -8,8 +8,7 @@ from typing import Annotated
 import typer
 
 from blockswarm.cli import local_state
-from blockswarm.config import DIRECTORY_VARIABLE
-from blockswarm.discovery.door import Discovery
+from blockswarm.config import DIRECTORY_VARIABLE, ClientConfig
 from blockswarm_wire.errors import InvalidArgument
 from blockswarm_wire.record import ModelEntry
 
@@ -32,6 +31,10 @@ class SwarmAddress:
     directory: str | None = None
     peers: tuple[str, ...] = ()
     local: bool = False
+
+    def config(self) -> ClientConfig:
+        """The same as settings of the SDK."""
+        return ClientConfig(directory=self.directory, initial_peers=self.peers)
 
 
 def find_swarm(directory: str | None, peers: Sequence[str] | None) -> SwarmAddress:
@@ -81,14 +84,3 @@ def choose_model(model: str | None, swarm: SwarmAddress, served: Sequence[ModelE
             "give --model a folder or a Hub repository"
         )
     return known[names[0]]
-
-
-def open_discovery(directory: str | None, peers: Sequence[str]) -> Discovery:
-    """The door that the address names; the caller closes it."""
-    if peers:
-        from blockswarm.discovery.dht import DhtDiscovery
-
-        return DhtDiscovery(peers)
-    from blockswarm.discovery.directory import DirectoryDiscovery
-
-    return DirectoryDiscovery(directory or "")

@@ -1,16 +1,13 @@
 """Which processes a manifest asks for. Pure: no process is started here."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from blockswarm_wire.errors import InvalidArgument
 from blockswarm_wire.resource import BlockServer, Spec
 from blockswarm_wire.span import Span, uncovered
 
-# config.json's name for the number of blocks, by family.
-_NUM_BLOCKS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
 _MAX_PROCESSES = 200
 
 
@@ -90,19 +87,6 @@ def source(spec: Spec, base: Path) -> Source:
     if wanted.hub is not None:
         return Source(place=wanted.hub.repo, revision=wanted.hub.revision)
     return Source(place=str((base / Path(str(wanted.path)).expanduser()).resolve()))
-
-
-def count_blocks(config: Mapping[str, Any], *, origin: str) -> int:
-    """The number of blocks that a config.json states.
-
-    Raises:
-        InvalidArgument: it states none.
-    """
-    for name in _NUM_BLOCKS:
-        value = config.get(name)
-        if isinstance(value, int) and value > 0:
-            return value
-    raise InvalidArgument(f"{origin}: config.json has none of {', '.join(_NUM_BLOCKS)}")
 
 
 def _replicas(document: BlockServer, base: Path) -> list[ServerPlan]:

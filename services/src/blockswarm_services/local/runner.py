@@ -21,6 +21,7 @@ DIRECTORY_ID = "directory"
 STOP_SECONDS = 5.0
 _REFRESH_SECONDS = 0.2
 _TCP_PORT = re.compile(r"/tcp/(\d+)")
+_ADVICE = "talk to it from another terminal: blockswarm chat; end it with Ctrl-C or blockswarm down"
 
 
 class Runner:

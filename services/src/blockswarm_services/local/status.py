@@ -11,7 +11,9 @@ from rich.console import Console
 from rich.table import Table
 
 from blockswarm.cli import local_state
-from blockswarm.cli.swarm import DirectoryOption, PeerOption, find_swarm, open_discovery
+from blockswarm.cli.swarm import DirectoryOption, PeerOption, find_swarm
+from blockswarm.config import ClientConfig
+from blockswarm.discovery.choose import open_discovery
 from blockswarm_wire.record import ModelEntry, ServerView, State
 
 _STYLES = {State.ONLINE: "green", State.JOINING: "yellow", State.DRAINING: "yellow", State.OFFLINE: "red"}
@@ -31,7 +33,7 @@ def status(
 ) -> None:
     """Show the models and servers of a swarm."""
     swarm = find_swarm(directory, peer)
-    found = asyncio.run(_look(swarm.directory, swarm.peers))
+    found = asyncio.run(_look(swarm.config()))
     local = local_state.read() if swarm.local else None
     pids = {process.id: process.pid for process in local.processes} if local else None
     answer = {"models": [describe(model, views, pids) for model, views in found]}
@@ -79,8 +81,8 @@ def _server(view: ServerView, pids: Mapping[str, int | None] | None) -> dict[str
     return line
 
 
-async def _look(directory: str | None, peers: Sequence[str]) -> list[tuple[ModelEntry, list[ServerView]]]:
-    discovery = open_discovery(directory, peers)
+async def _look(config: ClientConfig) -> list[tuple[ModelEntry, list[ServerView]]]:
+    discovery = open_discovery(config)
     try:
         models = sorted(await discovery.models(), key=lambda model: model.key)
         views = await asyncio.gather(*(discovery.lookup(model.key, model.num_blocks) for model in models))

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from blockswarm.cli import local_state
 from blockswarm_dht.address import split_address
-from blockswarm_services.local.plan import ServerPlan, Source, count_blocks, plan
+from blockswarm_services.local.plan import ServerPlan, Source, plan
 from blockswarm_services.local.runner import Runner
 from blockswarm_wire.errors import CallerError, InvalidArgument
 from blockswarm_wire.limits import DIRECTORY_PORT
@@ -67,9 +67,9 @@ def read_plan(file: Path) -> list[ServerPlan]:
 def _num_blocks(source: Source) -> int:
     place = Path(source.place) if source.revision is None else source.place
     try:
-        config = open_model(place, revision=source.revision).config
-        check_family(config)
-        return count_blocks(config, origin=str(source))
+        folder = open_model(place, revision=source.revision)
+        check_family(folder.config)
+        return folder.num_blocks
     except CallerError as error:
         hint = (
             "; `make model` makes the demo model's folder" if "smollm2-135m-instruct" in source.place else ""

@@ -1,0 +1,70 @@
+"""A swarm for a benchmark or demo: `blockswarm up` in a state folder of its own, ended with the block."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from blockswarm.cli import local_state
+from blockswarm.cli.local_state import LocalSwarm
+
+ROOT = Path(__file__).resolve().parent.parent
+MODEL = ROOT / ".models" / "smollm2-135m-instruct"
+MANIFEST = ROOT / "manifests" / "samples" / "smollm2-135m-instruct.yaml"
+
+_START_SECONDS = 300.0
+_STOP_SECONDS = 30.0
+
+
+@contextlib.contextmanager
+def local_swarm(manifest: Path, *, quiet: bool = False) -> Iterator[LocalSwarm]:
+    """Run a manifest until the block ends.
+
+    Raises:
+        SystemExit: the swarm did not come up; `blockswarm up` has said why.
+    """
+    with tempfile.TemporaryDirectory(prefix="blockswarm-") as home:
+        os.environ["XDG_STATE_HOME"] = home
+        words = [sys.executable, "-m", "blockswarm.cli", "up", "-f", str(manifest), "--listen", "127.0.0.1:0"]
+        process = subprocess.Popen(
+            words, stdout=subprocess.DEVNULL if quiet else None, start_new_session=True
+        )
+        try:
+            yield _wait(process)
+        finally:
+            process.send_signal(signal.SIGTERM)
+            try:
+                process.wait(_STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def _wait(process: "subprocess.Popen[bytes]") -> LocalSwarm:
+    deadline = time.monotonic() + _START_SECONDS
+    while time.monotonic() < deadline:
+        swarm = local_state.read()
+        if swarm is not None and swarm.ready:
+            return swarm
+        if process.poll() is not None:
+            raise SystemExit(process.returncode or 1)
+        time.sleep(0.1)
+    raise SystemExit(f"the swarm was not ready within {_START_SECONDS:.0f} s")
+
+
+def pid_of(server_id: str) -> int:
+    """Process id of a running server of the swarm.
+
+    Raises:
+        LookupError: no such server runs.
+    """
+    swarm = local_state.read()
+    for process in swarm.processes if swarm is not None else ():
+        if process.id == server_id and process.pid is not None:
+            return process.pid
+    raise LookupError(f"no server {server_id} runs")
