@@ -13,6 +13,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from nursery import Child, Nursery
+
 BIN = Path(sys.executable).parent
 
 
@@ -35,7 +37,8 @@ class Process:
     command: list[str]
     folder: Path
     env: dict[str, str]
-    popen: subprocess.Popen[bytes] | None = None
+    nursery: Nursery | None = None
+    popen: subprocess.Popen[bytes] | Child | None = None
     starts: int = 0
 
     @property
@@ -58,15 +61,15 @@ class Process:
     def start(self) -> Self:
         self.ready_file.unlink(missing_ok=True)
         self.failpoint.unlink(missing_ok=True)
+        env = {**self.env, "BLOCKSWARM_FAILPOINTS": str(self.failpoint)}
+        self.starts += 1
+        if self.nursery is not None:
+            self.popen = self.nursery.fork(self.command[1:], env, str(self.log))
+            return self
         with self.log.open("ab") as log:
             self.popen = subprocess.Popen(
-                self.command,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env={**os.environ, **self.env, "BLOCKSWARM_FAILPOINTS": str(self.failpoint)},
+                self.command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env={**os.environ, **env}
             )
-        self.starts += 1
         return self
 
     def facts(self, timeout: float = 60.0) -> dict:
@@ -129,7 +132,10 @@ class Process:
 
 @dataclass
 class SwarmProcesses:
-    """Directory and servers below one folder of logs. Use as a context manager."""
+    """Directory and servers below one folder of logs. Use as a context manager.
+
+    forked: servers come from a `Nursery`, which starts them in a second; for tests that start many.
+    """
 
     folder: Path
     model: Path
@@ -137,8 +143,12 @@ class SwarmProcesses:
     dtype: str = "float32"
     servers: dict[str, Process] = field(default_factory=dict)
     directory: Process | None = None
+    forked: bool = False
+    nursery: Nursery | None = None
 
     def __enter__(self) -> Self:
+        if self.forked:
+            self.nursery = Nursery()
         return self
 
     def __exit__(
@@ -185,7 +195,7 @@ class SwarmProcesses:
             *("--cache-tokens", str(cache_tokens), "--drain-seconds", str(drain_seconds)),
             *("--threads", str(threads), "--ready-file", str(self.folder / f"{server_id}.ready")),
         ]
-        process = Process(server_id, command, self.folder, env or {})
+        process = Process(server_id, command, self.folder, env or {}, self.nursery)
         self.servers[server_id] = process
         return process.start()
 
@@ -205,3 +215,5 @@ class SwarmProcesses:
         for process in processes:
             if process.popen is not None:
                 process.popen.wait(10)
+        if self.nursery is not None:
+            self.nursery.close()

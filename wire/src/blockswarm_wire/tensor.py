@@ -7,7 +7,7 @@ from typing import Final
 import torch
 
 from blockswarm_wire.errors import InvalidArgument
-from blockswarm_wire.limits import MAX_TENSOR_DIMS
+from blockswarm_wire.limits import MAX_MESSAGE_BYTES, MAX_TENSOR_DIMS
 from blockswarm_wire.v1 import tensor_pb2 as pb
 
 _TO_TORCH: Final[dict[int, torch.dtype]] = {
@@ -105,7 +105,7 @@ def decode(
     Raises:
         InvalidArgument: header and bytes disagree, or not what was asked for; nothing was allocated.
     """
-    found, size = checked_header(message.dtype, message.shape, field=field, max_bytes=len(message.data))
+    found, size = checked_header(message.dtype, message.shape, field=field, max_bytes=MAX_MESSAGE_BYTES)
     if size != len(message.data):
         raise InvalidArgument(
             f"{field}: shape {list(message.shape)} of {dtype_name(found)} takes {size} bytes, "

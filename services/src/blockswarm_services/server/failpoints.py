@@ -8,14 +8,13 @@ import os
 import signal
 from pathlib import Path
 
-_FILE = os.environ.get("BLOCKSWARM_FAILPOINTS", "")
 _seen: dict[str, int] = {}
 
 
 def failpoint(name: str) -> None:
     """Pass the place called `name`."""
-    if _FILE:
-        _pass(name, Path(_FILE))
+    if file := os.environ.get("BLOCKSWARM_FAILPOINTS"):
+        _pass(name, Path(file))
 
 
 def _pass(name: str, file: Path) -> None:

@@ -121,15 +121,15 @@ class InferStream:
         return self._write(pb.InferResponse(progress=pb.Progress(seq=0, queue_position=position)))
 
     async def _step(self, leg: Leg, step: pb.Step) -> pb.InferResponse:
+        mark = digest(step)
         try:
-            request = describe(step, digest(step))
-            if sessions.sequence(leg.state, request) and self._reply is not None:
+            if sessions.sequence(leg.state, step.seq, mark) and self._reply is not None:
                 return self._reply
         except BlockSwarmError as error:
             return _refusal(step.seq, error)
-        leg.state = sessions.received(leg.state, request)
+        leg.state = sessions.received(leg.state, step.seq, mark, step.known_error)
         try:
-            self._reply = await self._apply(leg, step, request)
+            self._reply = await self._apply(leg, step)
         except BlockSwarmError as error:
             if error.ends_stream:
                 raise
@@ -137,7 +137,8 @@ class InferStream:
             self._reply = _refusal(step.seq, error)
         return self._reply
 
-    async def _apply(self, leg: Leg, step: pb.Step, request: sessions.StepRequest) -> pb.InferResponse:
+    async def _apply(self, leg: Leg, step: pb.Step) -> pb.InferResponse:
+        request = describe(step)
         plan = sessions.plan(leg.state, request)
         model, work = self._host.model, _checked(step, request, leg.span, self._host)
         kind = Kind.DECODE if request.tokens <= 1 else Kind.PREFILL

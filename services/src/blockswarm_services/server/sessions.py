@@ -12,18 +12,15 @@ from blockswarm_wire.padding import Ranges, advance
 class StepRequest:
     """A step as its header tells it; the tensors stay bytes.
 
-    `batch` and `tokens` are the first two dimensions of the input; `prefix` is the length of the deep prompts, 0 =
-    none.
+    `batch` and `tokens` are the first two dimensions of the input.
     """
 
     seq: int
-    digest: bytes
     position: int
     batch: int
     tokens: int
     pad: Sequence[int] = ()
     hypo_ids: Sequence[int] = ()
-    known_error: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,30 +59,25 @@ class Plan:
     after: LegState = field(repr=False)
 
 
-def sequence(state: LegState, request: StepRequest) -> bool:
-    """Whether the request repeats the last step, whose stored reply is then due.
+def sequence(state: LegState, seq: int, digest: bytes) -> bool:
+    """Whether the step repeats the last one, whose stored reply is then due.
 
     Raises:
         OutOfOrder: a gap, an older step, or the last seq with other contents. The leg is as before.
     """
-    if request.seq == state.seq and request.seq > 0:
-        if request.digest != state.digest:
-            raise OutOfOrder(f"seq {request.seq} was already used for a different step")
+    if seq == state.seq and seq > 0:
+        if digest != state.digest:
+            raise OutOfOrder(f"seq {seq} was already used for a different step")
         return True
-    if request.seq != state.seq + 1:
-        raise OutOfOrder(f"seq {request.seq} does not follow {state.seq}; steps are numbered without gaps")
+    if seq != state.seq + 1:
+        raise OutOfOrder(f"seq {seq} does not follow {state.seq}; steps are numbered without gaps")
     return False
 
 
-def received(state: LegState, request: StepRequest) -> LegState:
-    """The state in which the request's seq is used up, whatever becomes of the step."""
-    settled = request.known_error >= state.first_error
-    return replace(
-        state,
-        seq=request.seq,
-        digest=request.digest,
-        first_error=0 if settled else state.first_error,
-    )
+def received(state: LegState, seq: int, digest: bytes, known_error: int) -> LegState:
+    """The state in which `seq` is used up, whatever becomes of the step."""
+    settled = known_error >= state.first_error
+    return replace(state, seq=seq, digest=digest, first_error=0 if settled else state.first_error)
 
 
 def failed(state: LegState, seq: int) -> LegState:

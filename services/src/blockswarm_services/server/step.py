@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Applied = tuple[LegCache, tensor_pb2.Tensor]
 
 
-def describe(step: pb.Step, digest: bytes) -> StepRequest:
+def describe(step: pb.Step) -> StepRequest:
     """The step's header as plain data.
 
     Raises:
@@ -34,13 +34,11 @@ def describe(step: pb.Step, digest: bytes) -> StepRequest:
         raise InvalidArgument(f"{kind}: shape {list(shape)} lacks batch or tokens")
     return StepRequest(
         seq=step.seq,
-        digest=digest,
         position=step.position,
         batch=shape[0],
         tokens=shape[1],
         pad=tuple(step.pad),
         hypo_ids=tuple(step.hypo_ids),
-        known_error=step.known_error,
     )
 
 
