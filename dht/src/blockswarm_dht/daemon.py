@@ -1,5 +1,6 @@
 """p2pd, the libp2p daemon that carries the DHT's traffic, as a child that never outlives us."""
 
+import asyncio
 import os
 import sys
 from typing import Any
@@ -39,6 +40,20 @@ class TiedP2P(P2P):  # type: ignore[misc]  # hivemind has no types
             raise RuntimeError("sys.executable is empty: p2pd needs a Python interpreter to be started with")
         limits = [_GOGC, _GOMAXPROCS]
         return [sys.executable, "-I", "-S", "-c", _LAUNCH, str(os.getpid()), *limits, *command]
+
+    async def shutdown(self) -> None:
+        """End p2pd and wait for it."""
+        await super().shutdown()
+        await self.drop_tasks()
+
+    async def drop_tasks(self) -> None:
+        """End the tasks that talk to p2pd, and take their errors: a broken connection is what its end looks like."""
+        control = self._client.control if self._client is not None else None
+        tasks = [] if control is None else [control._read_task, control._write_task]
+        tasks = [task for task in tasks if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     @property
     def pid(self) -> int:

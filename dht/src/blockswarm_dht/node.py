@@ -184,11 +184,8 @@ class SwarmNode:
         entries = [
             Entry(block_key(key, block), record.server_id, value, expires) for block in record.span.blocks()
         ]
-        model = ModelEntry(
-            key=key, name=record.model, num_blocks=record.num_blocks, fingerprint=record.fingerprint
-        )
         listed_until = record.issued_at + limits.MAX_EXPIRY_SECONDS - limits.MAX_CLOCK_SKEW_SECONDS
-        entries.append(Entry(MODELS_KEY, key, model.encode(), listed_until))
+        entries.append(Entry(MODELS_KEY, key, schema.model_of(record).encode(), listed_until))
         return len(await self._store(entries)) == len(entries)
 
     async def store_statements(self, model_key: str, statements: Sequence[Statement]) -> int:
@@ -316,16 +313,17 @@ class SwarmNode:
         if row[place] is None or row[place].issued_at < found.item.issued_at:
             row[place] = found.item
 
-    def _tell(self, subkey: str, data: bytes) -> None:
+    def _tell(self, key: bytes, subkey: str, data: bytes) -> None:
         if self.on_found is None:
             return
         try:
-            self.on_found(schema.decode_serialized(subkey, data))
+            self.on_found(schema.decode_serialized(key, subkey, data))
         except BlockSwarmError:
             logger.debug("stored value is not a record")
 
     async def _watch_p2pd(self) -> None:
         status = await self._p2p.wait_for_exit()
+        await self._p2p.drop_tasks()
         if self._closing:
             return
         logger.error("p2pd ended", extra={"status": status})

@@ -51,6 +51,13 @@ def pack_record(record: ServerRecord) -> bytes:
     return record.encode()
 
 
+def model_of(record: ServerRecord) -> ModelEntry:
+    """The line in the list of models that a record stands for."""
+    return ModelEntry(
+        key=record.model_key, name=record.model, num_blocks=record.num_blocks, fingerprint=record.fingerprint
+    )
+
+
 def pack_statement(model_key: str, statement: Statement) -> tuple[str, bytes]:
     """A statement as a DHT value."""
     return model_key, statement.encode()
@@ -72,8 +79,11 @@ def unpack_value(subkey: str, value: Any) -> Found:
     return Found(record.model_key, record)
 
 
-def decode_serialized(subkey: str, data: bytes) -> Found:
-    """As `unpack_value`, from the bytes that hivemind stores."""
+def decode_serialized(key: bytes, subkey: str, data: bytes) -> Found:
+    """Decode what hivemind stores: the hash of the key, the subkey, the bytes of the value."""
+    if key == key_hash(MODELS_KEY):
+        entry = decode_model(_unpack(data))
+        return Found(entry.key, entry)
     return unpack_value(subkey, _unpack(data))
 
 

@@ -16,7 +16,7 @@ from blockswarm_dht.hivemind_core import DHTLocalStorage, DictionaryDHTValue, MS
 MAX_KEYS = 16_384
 MAX_SUBKEYS = 4_096
 
-OnStored = Callable[[str, bytes], None]
+OnStored = Callable[[bytes, str, bytes], None]
 
 
 def _may_store(storage: Any, key: Any, expiration_time: float, limit: int) -> bool:
@@ -49,7 +49,10 @@ class SafeDictionary(DictionaryDHTValue):  # type: ignore[misc]  # hivemind has 
 
 
 class SafeStorage(DHTLocalStorage):  # type: ignore[misc]  # hivemind has no types
-    """All keys that this node keeps for the DHT. `on_stored` is called with (subkey, value) of all that is accepted."""
+    """All keys that this node keeps for the DHT.
+
+    on_stored: called with (20 bytes of key, subkey, value) of all that is accepted.
+    """
 
     def __init__(self) -> None:
         super().__init__(maxsize=None)
@@ -74,7 +77,7 @@ class SafeStorage(DHTLocalStorage):  # type: ignore[misc]  # hivemind has no typ
             fresh = SafeDictionary()
             accepted = fresh.store(subkey, value, expiration_time) and self.store(key, fresh, expiration_time)
         if accepted and self.on_stored is not None:
-            self.on_stored(subkey, value)
+            self.on_stored(key.to_bytes(), subkey, value)
         return bool(accepted)
 
 

@@ -73,11 +73,11 @@ def test_arriving_dictionaries_are_safe_ones_too() -> None:
 
 def test_what_is_accepted_is_told() -> None:
     storage, told = SafeStorage(), []
-    storage.on_stored = lambda subkey, value: told.append((subkey, value))
+    storage.on_stored = lambda key, subkey, value: told.append((key, subkey, value))
     now = time.time()
     storage.store_subkey(_KEY, "s", b"one", now + 30)
     storage.store_subkey(_KEY, "s", b"older", now + 20)
-    assert told == [("s", b"one")]
+    assert told == [(_KEY.to_bytes(), "s", b"one")]
 
 
 _times = st.one_of(st.floats(), st.floats(900, 1200))

@@ -1,5 +1,6 @@
 """Routing's costs and choices: golden values, and properties against brute force."""
 
+import itertools
 import math
 import random
 
@@ -137,7 +138,7 @@ def _check_chain(parts: list[Part], servers: list[Candidate], start: int, end: i
     spans = {server.server_id: (server.start, server.end) for server in servers}
     assert parts[0].start == start
     assert parts[-1].end == end
-    for before, after in zip(parts, parts[1:], strict=False):
+    for before, after in itertools.pairwise(parts):
         assert before.end == after.start
     for part in parts:
         low, high = spans[part.server_id]

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from blockswarm.discovery.door import OnChange
 from blockswarm.discovery.memory import Memory
-from blockswarm.discovery.views import merged
 from blockswarm_wire.errors import BlockSwarmError, Unreachable, Unsupported
 from blockswarm_wire.record import ModelEntry, ServerView
 
@@ -55,14 +54,14 @@ class DhtDiscovery:
         """See Discovery.lookup."""
         node = await self._joined()
         if node.connected == 0:
+            self._memory.away(time.time())
             known = self._memory.recall(model_key)
             if known is None:
                 raise self._away()
             return known
         rows = await node.lookup(model_key, num_blocks)
-        views = merged(((record, statement) for record, statement, _ in rows), now=time.time())
-        self._memory.believe(model_key, views, alone=node.connected == 0, now=time.time())
-        return self._memory.recall(model_key) or []
+        pairs = ((record, statement) for record, statement, _ in rows)
+        return self._memory.update(model_key, pairs, time.time())
 
     def watch(self, model_key: str, num_blocks: int, on_change: OnChange) -> asyncio.Task[None]:
         """See Discovery.watch: the DHT cannot push, so this looks every 3 s."""

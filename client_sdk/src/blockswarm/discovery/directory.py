@@ -13,7 +13,7 @@ import grpc.aio
 from blockswarm.config import DIRECTORY_VARIABLE, split_targets
 from blockswarm.discovery.door import OnChange
 from blockswarm.discovery.memory import Memory
-from blockswarm.discovery.views import Pair, merged
+from blockswarm.discovery.views import Pair
 from blockswarm_wire.errors import TRAILER, BlockSwarmError, LostError, Unreachable, from_status
 from blockswarm_wire.limits import CHANNEL_OPTIONS
 from blockswarm_wire.record import ModelEntry, ServerRecord, ServerView, Statement
@@ -48,13 +48,12 @@ class DirectoryDiscovery:
         self._current = 0
         self._memory = Memory()
         self._models: list[ModelEntry] | None = None
-        self._stale = False
         self._watches: set[asyncio.Task[None]] = set()
 
     @property
     def stale(self) -> bool:
-        """True while no directory answers (or only one that knows nobody yet) and memory is used."""
-        return self._stale
+        """True while no directory answers and memory is used."""
+        return self._memory.stale
 
     @property
     def targets(self) -> tuple[str, ...]:
@@ -129,18 +128,14 @@ class DirectoryDiscovery:
                 causes.append(f"{target}: {problem}")
                 self._current = (self._current + 1) % len(self._targets)
                 continue
-            self._stale = False
             return answer
-        self._stale = True
+        self._memory.away(time.time())
         raise Unreachable(
             f"no directory answers ({'; '.join(causes)}); is it running, and is the address right?"
         )
 
     def _take(self, model_key: str, answer: pb.LookupResponse) -> list[ServerView]:
-        views = merged((_pair(entry) for entry in answer.entries), now=time.time())
-        believed = self._memory.believe(model_key, views, alone=answer.peers == 0, now=time.time())
-        self._stale = not believed
-        return self._memory.recall(model_key) or []
+        return self._memory.update(model_key, (_pair(entry) for entry in answer.entries), time.time())
 
     async def _watch(self, model_key: str, on_change: OnChange) -> None:
         shown: list[ServerView] | None = None
@@ -162,8 +157,9 @@ class DirectoryDiscovery:
                 logger.debug("watch of %s ended: %r", target, error)
             finally:
                 call.cancel()
-            self._stale = True
             self._current = (self._current + 1) % len(self._targets)
+            if self._current == 0:
+                self._memory.away(time.time())
             await asyncio.sleep(pause * random.uniform(0.5, 1.0))
             pause = min(2 * pause, _LONGEST_PAUSE)
 

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from blockswarm_dht.node import SwarmNode
-from blockswarm_dht.schema import Found
+from blockswarm_dht.schema import Found, model_of
 from blockswarm_services.directory.store import Row, Store
 from blockswarm_wire.errors import BlockSwarmError
-from blockswarm_wire.record import ModelEntry
+from blockswarm_wire.record import ModelEntry, ServerRecord
 
 logger = logging.getLogger(__name__)
 
@@ -92,6 +92,8 @@ class Mirror:
         if isinstance(found.item, ModelEntry):
             self.store.put_model(found.item, time.time())
             return
+        if isinstance(found.item, ServerRecord):
+            self.store.put_model(model_of(found.item), time.time())
         try:
             changed, urgent = self.store.put(found.model_key, found.item)
         except BlockSwarmError as error:
