@@ -29,7 +29,10 @@ class ModelFolder(ABC):
     Attributes:
         name: label of the model; never part of its identity.
         origin: folder or repository, for messages.
+        revision: commit of a repository; None for a folder.
     """
+
+    revision: str | None = None
 
     def __init__(self, name: str, origin: str) -> None:
         self.name = name
