@@ -84,7 +84,8 @@ def _order(session: _Session, hypo_ids: torch.Tensor | None, batch: int) -> tupl
         if held is not None and session.position and held != batch:
             raise InvalidArgument(f"inputs: {batch} rows, but the session holds {held}: name them in hypo_ids to change")
         return ()
-    if hypo_ids.dim() != 1 or hypo_ids.dtype != torch.int64 or len(hypo_ids) != batch:
+    # transformers' beam search counts in int32, everybody else in int64.
+    if hypo_ids.dim() != 1 or hypo_ids.dtype not in (torch.int32, torch.int64) or len(hypo_ids) != batch:
         raise InvalidArgument(f"hypo_ids: {hypo_ids.dtype} {list(hypo_ids.shape)}, expected int64 [{batch}]")
     order = tuple(int(row) for row in hypo_ids)
     if held is None or not 0 <= min(order) <= max(order) < held:
