@@ -112,12 +112,12 @@ def test_padding_of_any_kind_stays_out(folders, name):
     mask[0, :14] = False
     dirty = hidden.clone()
     dirty[0, :14] = float("nan")
-    cache, got = model.new_cache(), []
+    cache, parts = model.new_cache(), []
     for chunk in (slice(0, 10), slice(10, 20), slice(20, 21), slice(21, 24)):
         seen = mask[:, : chunk.stop]
         where = positions(seen, chunk.stop - chunk.start)
-        got.append(run(model, cache, dirty[:, chunk], mask=seen, position_ids=where))
-    got = torch.cat(got, 1)
+        parts.append(run(model, cache, dirty[:, chunk], mask=seen, position_ids=where))
+    got = torch.cat(parts, 1)
 
     alone = model.new_cache()
     want = [run(model, alone, hidden[:1, chunk]) for chunk in (slice(14, 20), slice(20, 21), slice(21, 24))]

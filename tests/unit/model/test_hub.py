@@ -40,7 +40,7 @@ def test_fetches_only_the_shards_of_the_span_and_only_once(hub, sharded):
     told = []
     model = SpanModel.load(open_model("team/tiny", revision="v1"), Span(1, 2), dtype=torch.float32,
                            progress=lambda *what: told.append(what))  # fmt: skip
-    map_ = open_model(sharded).weight_map
+    map_ = Checkpoint(open_model(sharded)).files
     needed = {file for tensor, file in map_.items() if ".layers.1." in tensor}
     fetched = [file for file in hub.fetched() if file.endswith(".safetensors")]
 

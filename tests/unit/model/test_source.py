@@ -12,9 +12,12 @@ from blockswarm_wire.model.source import open_model
 
 def counting(monkeypatch):
     hashed, real = [], identity.sha256_of
-    monkeypatch.setattr(
-        identity, "sha256_of", lambda path, **kw: hashed.append(path.name) or real(path, **kw)
-    )
+
+    def sha256_of(path, **kwargs):
+        hashed.append(path.name)
+        return real(path, **kwargs)
+
+    monkeypatch.setattr(identity, "sha256_of", sha256_of)
     return hashed
 
 
