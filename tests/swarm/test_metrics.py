@@ -17,12 +17,8 @@ SERVER_SERIES = {
     "sessions_active",
     "steps_queued",
     "step_seconds",
-    "batch_rows",
     "tokens_total",
     "sessions_lost_total",
-    "migrations_total",
-    "migration_seconds",
-    "replays_total",
     "model_load_seconds",
     "server_info",
 }

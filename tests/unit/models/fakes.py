@@ -61,7 +61,9 @@ class Far:
             return add
 
         layers = self.core.layers
-        return [layer.register_forward_pre_hook(adder(own)) for layer, own in zip(layers, prompts, strict=True)]
+        return [
+            layer.register_forward_pre_hook(adder(own)) for layer, own in zip(layers, prompts, strict=True)
+        ]
 
 
 class FakeSession:

@@ -56,7 +56,9 @@ def test_second_ragged_turn(pair):
     ids = torch.cat([first, ids_of(2, 4, seed=1)], 1)
     want = whole.generate(ids, attention_mask=both, max_new_tokens=5, **GREEDY)
     with shell.inference_session(max_length=64) as session:
-        one = shell.generate(ids_of(2, 6), attention_mask=mask[0], max_new_tokens=5, session=session, **GREEDY)
+        one = shell.generate(
+            ids_of(2, 6), attention_mask=mask[0], max_new_tokens=5, session=session, **GREEDY
+        )
         two = shell.generate(
             ids_of(2, 4, seed=1), attention_mask=mask[1], max_new_tokens=5, session=session, **GREEDY
         )
@@ -219,9 +221,7 @@ def test_refusals(shell):
         with pytest.raises(InvalidArgument, match="3 rows"):
             shell.generate(ids_of(3, 2), max_new_tokens=3, session=session)
         with pytest.raises(InvalidArgument, match="attention_mask"):
-            shell.generate(
-                ids_of(2, 2), attention_mask=torch.ones(2, 5), max_new_tokens=3, session=session
-            )
+            shell.generate(ids_of(2, 2), attention_mask=torch.ones(2, 5), max_new_tokens=3, session=session)
         with pytest.raises(Unsupported, match="inputs_embeds"):
             shell.generate(inputs_embeds=torch.zeros(2, 2, 32), max_new_tokens=3, session=session)
         with pytest.raises(MaxLengthExceeded, match="Maximum length exceeded"):
