@@ -17,6 +17,7 @@ from test_dht_node import eventually, record
 
 from blockswarm.discovery.dht import DhtDiscovery
 from blockswarm.discovery.directory import DirectoryDiscovery
+from blockswarm.discovery.door import Discovery
 from blockswarm_dht.directories import find_peers
 from blockswarm_dht.node import SwarmNode
 from blockswarm_wire.errors import InvalidArgument, Unreachable
@@ -63,16 +64,16 @@ async def test_both_doors_give_the_same_records(
     directories: list[DirectoryProcess], server: SwarmNode
 ) -> None:
     assert await server.store_server(record())
-    doors = [DirectoryDiscovery(process.address) for process in directories]
-    dht = DhtDiscovery(await doors[0].peers())
+    first, second = (DirectoryDiscovery(process.address) for process in directories)
+    doors: list[Discovery] = [first, second, DhtDiscovery(await first.peers())]
     try:
-        views = [await door.lookup(_KEY, 8) for door in (*doors, dht)]
+        views = [await door.lookup(_KEY, 8) for door in doors]
         assert views[0] == views[1] == views[2]
         assert _ids(views[0]) == ["s1"]
-        models = [await door.models() for door in (*doors, dht)]
+        models = [await door.models() for door in doors]
         assert models[0] == models[1] == models[2] != []
     finally:
-        for door in (*doors, dht):
+        for door in doors:
             await door.close()
 
 

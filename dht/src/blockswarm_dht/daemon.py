@@ -7,11 +7,12 @@ from typing import Any
 
 from blockswarm_dht.hivemind_core import P2P
 
-# What runs between fork and p2pd. hivemind starts p2pd with asyncio's create_subprocess_exec; a preexec_fn there would
-# run Python between fork and exec of a process full of gRPC and torch threads, which may deadlock. A tiny interpreter
-# that sets the parent-death signal and then *becomes* p2pd (same pid) is safe, and costs 20 ms once.
-# The signal follows the *thread* that started the child, so a node must be created on a thread that outlives it.
-# Its own process group keeps Ctrl-C for us: p2pd has to outlive the farewell. The parent may die before prctl is reached: then getppid no longer is the parent.
+# What runs between fork and p2pd. hivemind starts p2pd with asyncio's create_subprocess_exec; a preexec_fn there
+# would run Python between fork and exec of a process full of gRPC and torch threads, which may deadlock. A tiny
+# interpreter that sets the parent-death signal and then *becomes* p2pd (same pid) is safe, and costs 20 ms once. The
+# signal follows the *thread* that started the child, so a node must be created on a thread that outlives it. Its own
+# process group keeps Ctrl-C for us: p2pd has to outlive the farewell. The parent may die before prctl is reached:
+# then getppid no longer is the parent.
 _LAUNCH = """
 import ctypes, os, signal, sys
 ctypes.CDLL(None, use_errno=True).prctl(1, signal.SIGKILL, 0, 0, 0)
@@ -23,9 +24,9 @@ os.environ.setdefault("GOMAXPROCS", sys.argv[3])
 os.execv(sys.argv[4], sys.argv[4:])
 """
 
-# p2pd is a Go program with a few MB of live data; most of its 60 MB is the unpacked program itself. Go lets a heap grow to
-# twice the live data and starts a thread a processor; less of both leaves memory to the model. (No GOMEMLIMIT: a limit
-# below the live data makes Go collect garbage without end.)
+# p2pd is a Go program with a few MB of live data; most of its 60 MB is the unpacked program itself. Go lets a heap
+# grow to twice the live data and starts a thread a processor; less of both leaves memory to the model. (No
+# GOMEMLIMIT: a limit below the live data makes Go collect garbage without end.)
 _GOGC = "50"
 _GOMAXPROCS = "2"
 

@@ -1,7 +1,7 @@
 """The few parts of hivemind that we use, imported without the rest of it.
 
-hivemind's package `__init__` files import its training code, and with it torch: about 200 MB that a directory has no use
-for. The modules behind a DHT node need none of it. So while they are imported, three empty packages stand in for
+hivemind's package `__init__` files import its training code, and with it torch: about 200 MB that a directory has no
+use for. The modules behind a DHT node need none of it. So while they are imported, three empty packages stand in for
 `hivemind`, `hivemind.dht` and `hivemind.utils`; afterwards the stand-ins are removed, and a later `import hivemind`
 elsewhere in the process works as usual.
 """

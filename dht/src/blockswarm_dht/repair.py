@@ -2,8 +2,8 @@
 
 A hivemind node forgets a peer at its first unanswered call and never looks for it again. This loop pings every
 bootstrap peer, connects to those that are missing, and tells when one came back, so that what the node had announced
-can be stored again: a directory that restarted remembers nothing. Two DHTs that started apart become one the same way,
-because each knows a peer of the other and does not stop trying.
+can be stored again: a directory that restarted remembers nothing. Two DHTs that started apart become one the same
+way, because each knows a peer of the other and does not stop trying.
 """
 
 import asyncio
@@ -150,8 +150,8 @@ class RepairLoop:
         """True if the peer answers a ping now, connecting to it first where needed."""
         if peer_id in self._present and await self._ping(peer_id):
             return True
-        # p2pd refuses to dial a peer again for longer and longer after each failure (up to 5 minutes), so it is only asked
-        # to once something listens there.
+        # p2pd refuses to dial a peer again for longer and longer after each failure (up to 5 minutes), so it is only
+        # asked to once something listens there.
         if not await _listens(address):
             return False
         try:

@@ -5,8 +5,8 @@
     {model key}.{n}     server id              server record, under every block   30 s after issue
     {model key}.0       {server id}@operator   [model key, statement]             30 s after issue
 
-A statement lies under block 0 only: it speaks of a server, not of blocks, and every reader asks for block 0. It is wrapped
-with the model key, so that whoever keeps it can check that it lies where it belongs.
+A statement lies under block 0 only: it speaks of a server, not of blocks, and every reader asks for block 0. It is
+wrapped with the model key, so that whoever keeps it can check that it lies where it belongs.
 """
 
 import math

@@ -1,9 +1,9 @@
 """hivemind's in-memory store with its holes closed.
 
 `TimedStorage.store` of hivemind 1.1.12 moves a key in the expiry queue *before* it decides to refuse the new value: a
-refused store with a shorter expiry deletes the good value early; NaN as expiry stays for ever, blocks updates and, at the
-head of the queue, stops all expiry; infinity can never be replaced. Sizes are unbounded. Here such a store is refused
-before anything is touched, and a full store refuses new keys rather than dropping honest ones.
+refused store with a shorter expiry deletes the good value early; NaN as expiry stays for ever, blocks updates and, at
+the head of the queue, stops all expiry; infinity can never be replaced. Sizes are unbounded. Here such a store is
+refused before anything is touched, and a full store refuses new keys rather than dropping honest ones.
 """
 
 import math

@@ -31,7 +31,9 @@ _Reply = tuple[int, str, bytes]
 class HealthServer:
     """Answers the three routes until `close`. `port`: the port it got, also where 0 was asked for."""
 
-    def __init__(self, registry: CollectorRegistry, healthy: Callable[[], bool], ready: Callable[[], bool]):
+    def __init__(
+        self, registry: CollectorRegistry, healthy: Callable[[], bool], ready: Callable[[], bool]
+    ) -> None:
         self._registry = registry
         self._probes = {"/healthz": healthy, "/readyz": ready}
         self._server: asyncio.Server | None = None

@@ -3,6 +3,7 @@
 import itertools
 import math
 import random
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -12,11 +13,11 @@ from blockswarm.routing import graph
 from blockswarm.routing.graph import Candidate, Part, cheapest, missing, random_walk
 
 
-def _server(name: str, start: int = 0, end: int = 8, **values: object) -> Candidate:
-    return Candidate(server_id=name, start=start, end=end, **values)  # type: ignore[arg-type]
+def _server(name: str, start: int = 0, end: int = 8, **values: Any) -> Candidate:
+    return Candidate(server_id=name, start=start, end=end, **values)
 
 
-_FAST = {"rtt": 0.01, "inference_rps": 1000.0}
+_FAST: dict[str, Any] = {"rtt": 0.01, "inference_rps": 1000.0}
 _A_SLOW = _server("A", rtt=0.01, inference_rps=50.0)
 _C = _server("C", 4, 8, **_FAST)
 

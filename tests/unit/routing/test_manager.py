@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from typing import Any
 
 import grpc.aio
 import pytest
@@ -54,8 +55,8 @@ class _Fed:
         return
 
 
-def _view(name: str, start: int, end: int, *, state: State = State.ONLINE, **values: object) -> ServerView:
-    fields: dict[str, object] = {
+def _view(name: str, start: int, end: int, *, state: State = State.ONLINE, **values: Any) -> ServerView:
+    fields: dict[str, Any] = {
         "address": "127.0.0.1:1",
         "instance": "i1",
         "fingerprint": _FINGERPRINT,
@@ -71,7 +72,7 @@ def _view(name: str, start: int, end: int, *, state: State = State.ONLINE, **val
         end=end,
         issued_at=time.time(),
         **fields,
-    )  # type: ignore[arg-type]
+    )
     return ServerView(server_id=name, state=state, record=record)
 
 
@@ -80,13 +81,13 @@ async def fed() -> _Fed:
     return _Fed([_view("a", 0, 4), _view("b", 4, 8, inference_rps=200.0), _view("c", 4, 8)])
 
 
-async def _manager(fed: _Fed, **settings: object) -> RemoteSequenceManager:
-    config = ClientConfig(directory="unused:1", connect_timeout=0.3, seed=1, **settings)  # type: ignore[arg-type]
+async def _manager(fed: _Fed, **settings: Any) -> RemoteSequenceManager:
+    config = ClientConfig(directory="unused:1", connect_timeout=0.3, seed=1, **settings)
     return RemoteSequenceManager(fed, _MODEL, config=config)
 
 
-async def _route(manager: RemoteSequenceManager, **options: object) -> list[str]:
-    return [f"{hop.server_id} {hop.start}:{hop.end}" for hop in await manager.make_sequence(0, 8, **options)]  # type: ignore[arg-type]
+async def _route(manager: RemoteSequenceManager, **options: Any) -> list[str]:
+    return [f"{hop.server_id} {hop.start}:{hop.end}" for hop in await manager.make_sequence(0, 8, **options)]
 
 
 async def test_the_fastest_chain_is_chosen(fed: _Fed) -> None:

@@ -1,8 +1,8 @@
 """What was seen of a model's servers, so that a source that is away or has forgotten does not empty the view. Pure.
 
-A record counts until it expires, whether or not the latest answer holds it: a server that leaves says OFFLINE, and a directory
-that has just restarted knows nobody until the servers announce themselves again. While the source is away nothing expires; when
-it is back, the servers have GRACE_SECONDS to be heard of.
+A record counts until it expires, whether or not the latest answer holds it: a server that leaves says OFFLINE, and a
+directory that has just restarted knows nobody until the servers announce themselves again. While the source is away
+nothing expires; when it is back, the servers have GRACE_SECONDS to be heard of.
 """
 
 from collections.abc import Iterable

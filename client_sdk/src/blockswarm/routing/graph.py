@@ -1,7 +1,7 @@
 """The block graph: what a chain of servers costs, and the cheapest one. Pure: seconds in, hops out.
 
-A chain enters a server, passes its blocks up to the end of its span (or of the range asked for), and goes on from there. So a
-node of the graph is (server, block at which it is entered), and a chain's cost, the time of one token, is
+A chain enters a server, passes its blocks up to the end of its span (or of the range asked for), and goes on from
+there. So a node of the graph is (server, block at which it is entered), and a chain's cost, the time of one token, is
 
     client → first server     half the round trip + OVERHEAD + burdens of the server
     each block                1 / inference_rps

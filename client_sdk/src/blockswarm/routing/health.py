@@ -1,7 +1,7 @@
 """Who failed lately, per instance of a server. Pure: times are arguments.
 
-A failed instance leaves all routes at once and comes back after a pause that doubles with each failure in a row; a new
-instance of the same server starts clean.
+A failed instance leaves all routes at once and comes back after a pause that doubles with each failure in a row; a
+new instance of the same server starts clean.
 """
 
 from collections.abc import Sequence
