@@ -8,9 +8,10 @@ import torch
 from torch import nn
 from transformers import AutoModelForCausalLM, DynamicCache
 
+from blockswarm.models.load import hollow_causal
 from blockswarm_services.server.kv import LegCache
 from blockswarm_services.server.model import SpanModel, positions
-from blockswarm_wire.model.anatomy import build_client_model
+from blockswarm_wire.model.anatomy import read_config
 from blockswarm_wire.model.source import ModelFolder, open_model
 from blockswarm_wire.span import Span
 
@@ -37,19 +38,20 @@ class _Length:
 class Cut(nn.Module):
     """In the place of a model's layers: its spans, one after the other."""
 
-    def __init__(self, folder: ModelFolder, spans: Sequence[Span]) -> None:
+    def __init__(self, folder: ModelFolder, spans: Sequence[Span], *, as_tuple: bool) -> None:
         super().__init__()
+        self.as_tuple = as_tuple
         self.spans = [SpanModel.load(folder, span, dtype=torch.float32) for span in spans]
         self.caches: list[LegCache] = []
         self.mask: torch.Tensor | None = None
 
-    def forward(self, hidden: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+    def forward(self, hidden: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
         past, count = self.caches[0].length, hidden.shape[1]
         unpadded = torch.arange(past, past + count)[None]
         where = unpadded if self.mask is None else positions(self.mask, count)
         for span, cache in zip(self.spans, self.caches, strict=True):
             hidden = span.forward(hidden, cache, mask=self.mask, position_ids=where)
-        return hidden
+        return (hidden,) if self.as_tuple else hidden
 
 
 def unsplit(path: Path) -> Any:
@@ -75,15 +77,16 @@ def logits_of_spans(
 ) -> torch.Tensor:
     """The same of the model cut into spans; the client's part is transformers' own model without its layers."""
     folder = open_model(path)
-    layers = Cut(folder, spans)
-    client = build_client_model(folder, lambda: layers, dtype=torch.float32)
+    hollow = hollow_causal(folder, read_config(folder), torch.float32, None)
+    layers = Cut(folder, spans, as_tuple=hollow.as_tuple)
+    hollow.fill(layers)
     length = _Length()
     layers.caches = [span.new_cache() for span in layers.spans]
 
     def step(**inputs: Any) -> torch.Tensor:
         seen = inputs.get("attention_mask")
         layers.mask = None if seen is None else seen.bool()
-        logits = client(cache=length, use_cache=True, **inputs).logits
+        logits = hollow.model(cache=length, use_cache=True, **inputs).logits
         length.tokens += logits.shape[1]
         return logits
 

@@ -13,7 +13,7 @@ from torch import nn
 
 from blockswarm_services.server.model import SpanModel
 from blockswarm_wire.errors import InvalidArgument
-from blockswarm_wire.model.anatomy import build_client_model, client_parameter_names
+from blockswarm_wire.model.anatomy import load_part, locate, model_class, part_class, read_config
 from blockswarm_wire.model.checkpoint import Checkpoint, read_header
 from blockswarm_wire.model.source import open_model
 from blockswarm_wire.span import Span
@@ -133,18 +133,23 @@ def test_a_config_that_its_family_cannot_read_is_refused(save):
         load(folder)
 
 
-def test_the_clients_part_is_everything_outside_the_layers(save):
+def test_a_part_has_what_its_cut_leaves(save):
     folder = open_model(save(sharded=True))
-    assert client_parameter_names(folder) == [
-        "lm_head.weight",
-        "model.embed_tokens.weight",
-        "model.norm.weight",
-    ]
-    model = build_client_model(folder, nn.Identity, dtype=torch.float32)
-    assert {name for name, _ in model.named_parameters()} == set(client_parameter_names(folder))
-    assert not any(weight.requires_grad for weight in model.parameters())
-    assert model.config.num_hidden_layers == 4
-    assert isinstance(model.model.layers[0], nn.Identity)
+    config = read_config(folder)
+
+    def cut(model):
+        anatomy = locate(model)
+        assert (anatomy.core, anatomy.layers, anatomy.num_blocks) == ("model", "layers", 4)
+        setattr(anatomy.core_of(model), anatomy.layers, nn.ModuleList())
+
+    part = load_part(folder, part_class(model_class(config), cut), config, dtype=torch.float32)
+
+    assert {name for name, _ in part.named_parameters()} == {
+        "lm_head.weight", "model.embed_tokens.weight", "model.norm.weight",
+    }  # fmt: skip
+    assert not any(weight.requires_grad for weight in part.parameters())
+    assert not part.training
+    assert part.model.rotary_emb.inv_freq.device.type == "cpu"
 
 
 def header(tensors):

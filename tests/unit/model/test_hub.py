@@ -4,11 +4,9 @@ import pytest
 import torch
 from hub_stub import COMMIT
 from huggingface_hub import file_download
-from torch import nn
 
 from blockswarm_services.server.model import SpanModel
 from blockswarm_wire.errors import InvalidArgument
-from blockswarm_wire.model.anatomy import build_client_model
 from blockswarm_wire.model.checkpoint import Checkpoint
 from blockswarm_wire.model.source import open_model
 from blockswarm_wire.span import Span
@@ -54,7 +52,6 @@ def test_fetches_only_the_shards_of_the_span_and_only_once(hub, sharded):
         == SpanModel.load(open_model(sharded), Span(1, 2), dtype=torch.float32).weight_bytes
     )
     before = len(hub.fetched())
-    build_client_model(open_model("team/tiny"), nn.Identity, dtype=torch.float32)
     SpanModel.load(open_model("team/tiny"), Span(1, 2), dtype=torch.float32)
     assert needed.isdisjoint(hub.fetched()[before:])
 

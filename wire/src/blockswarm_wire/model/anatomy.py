@@ -14,7 +14,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from transformers import GenerationConfig
 from transformers.conversion_mapping import get_model_conversion_mapping
 from transformers.core_model_loading import WeightConverter, WeightRenaming, rename_source_key
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
@@ -23,7 +22,7 @@ from transformers.utils import logging as transformers_logging
 
 from blockswarm_wire.errors import InvalidArgument, Unsupported
 from blockswarm_wire.model.checkpoint import Checkpoint
-from blockswarm_wire.model.families import TUPLE_LAYERS, check_family
+from blockswarm_wire.model.families import check_family
 from blockswarm_wire.model.identity import Progress
 from blockswarm_wire.model.source import ModelFolder
 
@@ -178,72 +177,6 @@ def load_part(
             raise InvalidArgument(message) from error
     _check_report(folder, model, report)
     return model.requires_grad_(False).eval()
-
-
-def client_cut(layers: Callable[[], nn.Module]) -> Cut:
-    """Cuts away all layers and puts one module of our own in their place."""
-
-    def cut(model: Model) -> None:
-        anatomy = locate(model)
-        module = layers()
-        if model.config.model_type in TUPLE_LAYERS:
-            module = _Tupled(module)
-        setattr(anatomy.core_of(model), anatomy.layers, nn.ModuleList([module]))
-
-    return cut
-
-
-class _Tupled(nn.Module):
-    """Gives the hidden states of a module as the tuple that some families expect of a layer."""
-
-    def __init__(self, module: nn.Module) -> None:
-        super().__init__()
-        self.module = module
-
-    def forward(self, *args: Any, **kwargs: Any) -> tuple[Any]:
-        return (self.module(*args, **kwargs),)
-
-
-def client_parameter_names(folder: ModelFolder) -> list[str]:
-    """The checkpoint tensors that the client's part needs: everything outside the layers."""
-    config = read_config(folder)
-    cls = part_class(model_class(config), client_cut(nn.Identity))
-    names = list(Checkpoint(folder).files)
-    return sorted(targets(skeleton(cls, config, torch.float32), names))
-
-
-def build_client_model(
-    folder: ModelFolder,
-    layers: Callable[[], nn.Module],
-    *,
-    dtype: torch.dtype,
-    mixin: type[Any] | None = None,
-    config: Any = None,
-    progress: Progress | None = None,
-) -> Model:
-    """The transformers model with its list of layers replaced by the one module that `layers` makes.
-
-    Embeddings, final norm, head and what else lies outside the layers are loaded; buffers are real. The
-    config still says how many layers the whole model has. The module gives hidden states, never a tuple.
-
-    Args:
-        layers: makes the module; it is called like a layer, and parameters of its own are not loaded.
-        mixin: a class to put before transformers' own in the bases of the result.
-        config: a transformers config to use instead of the folder's.
-
-    Raises:
-        Unsupported: the family cannot be cut.
-        InvalidArgument: files are missing or malformed.
-    """
-    config = read_config(folder) if config is None else config
-    whole = model_class(config)
-    cls = part_class(whole, client_cut(layers))
-    if mixin is not None:
-        cls = type(f"Distributed{whole.__name__}", (mixin, cls), {"__module__": whole.__module__})
-    model = load_part(folder, cls, config, dtype=dtype, progress=progress)
-    if "generation_config.json" in folder.listing():
-        model.generation_config = GenerationConfig.from_dict(folder.read_json("generation_config.json"))
-    return model
 
 
 def _forget_tied(model: Model) -> None:

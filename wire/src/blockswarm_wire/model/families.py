@@ -17,9 +17,6 @@ SUPPORTED = frozenset(
     }
 )  # fmt: skip
 
-# Families whose layers give a tuple where all others give the bare hidden states.
-TUPLE_LAYERS = frozenset({"bloom", "falcon", "mpt"})
-
 # Why a family that people will try is refused.
 _REASONS = {
     "minimax": "it keeps a cache of its own kind",
