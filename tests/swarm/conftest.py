@@ -1,4 +1,4 @@
-"""One swarm of real processes for all tests here: SmolLM2-135M in three spans, two servers each, and the whole model."""
+"""One swarm of real processes for all tests here: SmolLM2-135M in three spans, two servers each."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The two examples of the API that this project started from, with only the import line and the model's name changed."""
+"""The two examples that this project started from, with only the import line and the model's name changed."""
 
 import torch
 
