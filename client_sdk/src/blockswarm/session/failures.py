@@ -6,7 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from blockswarm.config import ClientConfig
-from blockswarm_wire.errors import BlockSwarmError
+from blockswarm_wire.errors import BlockSwarmError, Unreachable
+
+
+_SHOWN = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +18,7 @@ class Attempt:
 
     blocks: str
     server_id: str
+    instance: str
     error: BlockSwarmError
     seconds: float
 
@@ -30,7 +34,10 @@ class SessionLost(BlockSwarmError):
     """
 
     def __init__(self, blocks: str, attempts: Sequence[Attempt], why: str) -> None:
-        lines = "".join(f"\n  {attempt}" for attempt in attempts)
+        shown = [str(attempt) for attempt in attempts]
+        if len(shown) > 2 * _SHOWN:
+            shown[_SHOWN:-_SHOWN] = [f"  … {len(shown) - 2 * _SHOWN} more …"]
+        lines = "".join(f"\n  {line}" for line in shown)
         super().__init__(
             f"blocks {blocks} are lost: {why}. Bring a server of these blocks back (`blockswarm status` shows who holds "
             f"what) and repeat the step: the session still has its history. Attempts:{lines or ' none'}"
@@ -47,16 +54,24 @@ class Budget:
     rng: random.Random
     attempts: list[Attempt] = field(default_factory=list)
     started: float = field(default_factory=time.monotonic)
+    spent: int = 0
 
-    def spend(self, server_id: str, error: BlockSwarmError) -> None:
+    def spend(self, server_id: str, instance: str, error: BlockSwarmError) -> None:
         """Count a failed attempt.
+
+        Knocking again at a process that is known to be gone is bounded by the failover timeout, not by the number of
+        retries: while it is the only one, the session waits for a replica.
 
         Raises:
             SessionLost: it was the last one allowed.
         """
-        self.attempts.append(Attempt(self.blocks, server_id, error, time.monotonic() - self.started))
-        if len(self.attempts) > self.config.max_retries:
-            raise self.lost(f"{len(self.attempts)} attempts failed") from error
+        again = isinstance(error, Unreachable) and any(
+            attempt.instance == instance and isinstance(attempt.error, Unreachable) for attempt in self.attempts
+        )
+        self.attempts.append(Attempt(self.blocks, server_id, instance, error, time.monotonic() - self.started))
+        self.spent += not again
+        if self.spent > self.config.max_retries:
+            raise self.lost(f"{self.spent} attempts failed") from error
         self.check()
 
     def check(self) -> None:

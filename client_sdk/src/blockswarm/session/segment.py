@@ -201,7 +201,7 @@ class Segment:
             leg.abandon()
             self._owner.stats.failovers += 1
             self._owner.stats.lost.append(f"{self.hop.server_id}: {type(error).__name__}")
-        budget.spend(self.hop.server_id, error)
+        budget.spend(self.hop.server_id, self.hop.instance, error)
         if isinstance(error, CannotTruncate):
             self._exact = True
             return
