@@ -114,7 +114,7 @@ class InferStream:
         self._leg = leg
         self._host.streams[leg.key] = self
         await self._host.legs.admit(leg, open_timeout(open_), self._say_waiting)
-        leg.cache = self._host.model.new_cache(span.start, span.end)
+        leg.cache = self._host.model.new_cache(span.start, span.end, limit=open_.max_length)
         return leg
 
     def _say_waiting(self, position: int) -> Awaitable[None]:

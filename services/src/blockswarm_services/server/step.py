@@ -10,7 +10,7 @@ from blockswarm_services.server.kv import LegCache
 from blockswarm_services.server.legs import Leg
 from blockswarm_services.server.sessions import LegState, Plan, StepRequest
 from blockswarm_wire import tensor as codec
-from blockswarm_wire.errors import InvalidArgument, ServerFault
+from blockswarm_wire.errors import CallerError, InvalidArgument, ServerFault
 from blockswarm_wire.v1 import block_server_pb2 as pb
 from blockswarm_wire.v1 import tensor_pb2
 
@@ -57,7 +57,11 @@ def apply(model: "SpanModel", leg: Leg, plan: Plan, step: pb.Step) -> Callable[[
         cache = _prepare(model, leg, plan)
         if plan.tokens == 0:
             return cache, codec.encode(hidden)
-        output = _guarded(_forward(model, leg, plan, cache, hidden, prompts), keep)
+        try:
+            output = _guarded(_forward(model, leg, plan, cache, hidden, prompts), keep)
+        except CallerError as error:
+            # All that a caller can do wrong was checked before the cache was touched.
+            raise ServerFault(f"the step failed half-way: {error}") from error
         return cache, codec.encode(output[:, :0] if step.want == pb.WANT_NOTHING else output)
 
     return compute
@@ -67,7 +71,7 @@ def _prepare(model: "SpanModel", leg: Leg, plan: Plan) -> LegCache:
     """The leg's cache, cut and reordered. A rollback to 0 starts a new one, whatever the model's state is."""
     cache = leg.cache
     if cache is None or plan.truncate_to == 0:
-        return model.new_cache(leg.span.start, leg.span.end)
+        return model.new_cache(leg.span.start, leg.span.end, limit=leg.state.max_length)
     cache.truncate(plan.truncate_to)
     if plan.hypo_ids:
         cache.reorder(torch.tensor(plan.hypo_ids, device=model.device))
