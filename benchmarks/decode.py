@@ -1,7 +1,9 @@
 """`make bench`: decode speed of one session over three servers on loopback against plain transformers.
 
-Both sides take turns in the same run, so that whatever else the machine does hits both. Exit status 1 when the median
-ratio is below --require or the ids differ.
+All sides take turns in the same run, so that whatever else the machine does hits all. transformers runs in two
+processes of its own, with idle threads spinning (torch's default) and sleeping: on an idle machine the first is the
+faster one, on a busy machine the second; each round's ratio is against the faster. Exit status 1 when the median ratio
+is below --require or the ids differ.
 """
 
 import os
@@ -11,11 +13,13 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
 
 import argparse
+import functools
 import json
 import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +29,20 @@ from blockswarm import AutoDistributedModelForCausalLM
 from local_swarm import MANIFEST, MODEL, local_swarm
 from timing import Ticks, prompt_ids
 
+NAMES = ("blockswarm", "transformers", "... sleeping")
+_WIDTH = 14
+
+# (tokens of the prompt, new tokens) -> (ids, decode seconds).
+Side = Callable[[int, int], tuple[list[int], float]]
+
 
 class Plain:
-    """The process with plain transformers. Its environment is left as torch likes it."""
+    """A process with plain transformers. `wait`: OMP_WAIT_POLICY, None = torch's default."""
 
-    def __init__(self) -> None:
+    def __init__(self, wait: str | None) -> None:
         environment = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}
+        if wait is not None:
+            environment["OMP_WAIT_POLICY"] = wait
         self._process = subprocess.Popen(
             [sys.executable, str(Path(__file__).with_name("plain.py"))],
             stdin=subprocess.PIPE,
@@ -70,35 +82,36 @@ def over_swarm(model: Any, prompt: int, new: int) -> tuple[list[int], float]:
     return ticks.ids, ticks.decode_seconds
 
 
-def measure(model: Any, plain: Plain, options: argparse.Namespace) -> tuple[list[float], list[float], bool]:
-    """Speeds of the swarm and of transformers, tokens per second by round, and whether all ids were equal."""
-    swarm_speeds, plain_speeds, same = [], [], True
-    print(f"{'round':>5}  {'blockswarm':>12}  {'transformers':>12}  {'ratio':>6}    (tokens/s)")
-    # The first round warms both up and does not count.
+def measure(sides: Sequence[Side], options: argparse.Namespace) -> tuple[list[list[float]], bool]:
+    """Speeds by round of each side, tokens per second, and whether all ids were equal."""
+    rounds, same = [], True
+    print(f"{'round':>5}" + "".join(f"{name:>{_WIDTH}}" for name in NAMES) + f"{'ratio':>8}    (tokens/s)")
+    # The first round warms all up and does not count.
     for number in range(options.rounds + 1):
-        sides = [
-            lambda: over_swarm(model, options.prompt, options.new),
-            lambda: plain.run(options.prompt, options.new),
-        ]
-        # Who goes first alternates, in case the machine slows down or speeds up.
-        order = (0, 1) if number % 2 else (1, 0)
-        results = {side: sides[side]() for side in order}
-        same = same and results[0][0] == results[1][0]
-        ours, theirs = ((options.new - 1) / results[side][1] for side in (0, 1))
+        # Who goes first changes, in case the machine slows down or speeds up.
+        order = [(number + place) % len(sides) for place in range(len(sides))]
+        results = {side: sides[side](options.prompt, options.new) for side in order}
+        same = same and all(ids == results[0][0] for ids, _ in results.values())
+        speeds = [(options.new - 1) / results[side][1] for side in range(len(sides))]
         label = str(number) if number else "warm"
-        print(f"{label:>5}  {ours:12.1f}  {theirs:12.1f}  {ours / theirs:6.3f}", flush=True)
+        row = "".join(f"{speed:{_WIDTH}.1f}" for speed in speeds)
+        print(f"{label:>5}{row}{_ratio(speeds):8.3f}", flush=True)
         if number:
-            swarm_speeds.append(ours)
-            plain_speeds.append(theirs)
-    return swarm_speeds, plain_speeds, same
+            rounds.append(speeds)
+    return rounds, same
 
 
-def report(ours: list[float], theirs: list[float], same: bool, require: float) -> int:
+def _ratio(speeds: Sequence[float]) -> float:
+    return speeds[0] / max(speeds[1:])
+
+
+def report(rounds: Sequence[Sequence[float]], same: bool, require: float) -> int:
     """Print the last lines of the table; the exit status."""
-    ratios = [a / b for a, b in zip(ours, theirs, strict=True)]
-    for label, values, places in (("blockswarm", ours, 1), ("transformers", theirs, 1), ("ratio", ratios, 3)):
+    columns = [(name, [speeds[side] for speeds in rounds], 1) for side, name in enumerate(NAMES)]
+    ratios = [_ratio(speeds) for speeds in rounds]
+    for name, values, places in (*columns, ("ratio", ratios, 3)):
         middle, low, high = statistics.median(values), min(values), max(values)
-        print(f"{label:>12}: median {middle:.{places}f}, spread {low:.{places}f} to {high:.{places}f}")
+        print(f"{name:>{_WIDTH}}: median {middle:.{places}f}, spread {low:.{places}f} to {high:.{places}f}")
     ratio = statistics.median(ratios)
     print(f"ids identical to transformers: {'yes' if same else 'no'}")
     print(f"ratio {ratio:.3f} >= {require}: {'yes' if ratio >= require else 'no'}")
@@ -121,11 +134,13 @@ def main() -> int:
         manifest.write_text(text.replace("../../.models/smollm2-135m-instruct", str(MODEL)))
         with local_swarm(manifest, quiet=True) as swarm:
             model = AutoDistributedModelForCausalLM.from_pretrained(str(MODEL), directory=swarm.directory)
-            plain = Plain()
+            spinning, sleeping = Plain(None), Plain("PASSIVE")
             try:
-                return report(*measure(model, plain, options), options.require)
+                sides = (functools.partial(over_swarm, model), spinning.run, sleeping.run)
+                return report(*measure(sides, options), options.require)
             finally:
-                plain.close()
+                spinning.close()
+                sleeping.close()
 
 
 if __name__ == "__main__":

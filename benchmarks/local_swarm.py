@@ -12,6 +12,7 @@ from pathlib import Path
 
 from blockswarm.cli import local_state
 from blockswarm.cli.local_state import LocalSwarm
+from blockswarm_services.local.child import die_with
 
 ROOT = Path(__file__).resolve().parent.parent
 MODEL = ROOT / ".models" / "smollm2-135m-instruct"
@@ -32,6 +33,12 @@ def local_swarm(manifest: Path, *, quiet: bool = False) -> Iterator[LocalSwarm]:
         os.environ["XDG_STATE_HOME"] = home
         words = [sys.executable, "-m", "blockswarm.cli", "up", "-f", str(manifest), "--listen", "127.0.0.1:0"]
         process = subprocess.Popen(
+            words,
+            stdout=subprocess.DEVNULL if quiet else None,
+            start_new_session=True,
+            # Also when the benchmark is killed, nothing of its swarm stays.
+            preexec_fn=die_with(os.getpid()),
+        )
             words, stdout=subprocess.DEVNULL if quiet else None, start_new_session=True
         )
         try:

@@ -8,6 +8,7 @@ import sys
 
 import torch
 from transformers import AutoModelForCausalLM
+from transformers.utils import logging as transformers_logging
 
 from local_swarm import MODEL
 from timing import Ticks, prompt_ids
@@ -15,6 +16,7 @@ from timing import Ticks, prompt_ids
 
 def main() -> None:
     """Answer until stdin ends."""
+    transformers_logging.disable_progress_bar()
     model = AutoModelForCausalLM.from_pretrained(MODEL, dtype=torch.float32)
     for line in sys.stdin:
         request = json.loads(line)

@@ -49,7 +49,7 @@ class Child:
                 stderr=log,
                 # Ctrl-C in a terminal reaches the whole group; the order of the end is ours to choose.
                 start_new_session=True,
-                preexec_fn=_die_with(os.getpid()),
+                preexec_fn=die_with(os.getpid()),
             )
         return cls(command, folder, process)
 
@@ -110,8 +110,8 @@ def log_lines(folder: Path, process_id: str) -> list[str]:
         return []
 
 
-def _die_with(parent: int) -> Callable[[], None] | None:
-    """What a new process does before it becomes the command: ask the kernel to end it with `parent`."""
+def die_with(parent: int) -> Callable[[], None] | None:
+    """The `preexec_fn` of a process that shall be killed when process `parent` ends, however that ends."""
     if sys.platform != "linux":
         return None
     # Looked up before the fork: between fork and exec nothing may be loaded.
