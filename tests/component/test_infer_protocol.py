@@ -80,20 +80,40 @@ def error_of(response: pb.InferResponse) -> tuple[int, str]:
 
 WRONG_STEPS = [
     ("hidden size", {"hidden": encode(torch.zeros(1, 1, 32))}, codes.INVALID_ARGUMENT, "hidden: shape"),
-    ("dtype", {"hidden": encode(torch.zeros(1, 1, HIDDEN, dtype=torch.float16))}, codes.INVALID_ARGUMENT, "float16"),
+    (
+        "dtype",
+        {"hidden": encode(torch.zeros(1, 1, HIDDEN, dtype=torch.float16))},
+        codes.INVALID_ARGUMENT,
+        "float16",
+    ),
     ("nan", {"hidden": encode(torch.full((1, 1, HIDDEN), float("nan")))}, codes.INVALID_ARGUMENT, "NaN"),
-    ("infinity", {"hidden": encode(torch.full((1, 1, HIDDEN), float("inf")))}, codes.INVALID_ARGUMENT, "infinity"),
+    (
+        "infinity",
+        {"hidden": encode(torch.full((1, 1, HIDDEN), float("inf")))},
+        codes.INVALID_ARGUMENT,
+        "infinity",
+    ),
     ("too long", {"hidden": hidden(65)}, codes.MAX_LENGTH_EXCEEDED, "Maximum length exceeded"),
     ("position ahead", {"hidden": hidden(), "position": 3}, codes.INVALID_ARGUMENT, "position 3 is ahead"),
     ("pad too long", {"hidden": hidden(2), "pad": [3]}, codes.INVALID_ARGUMENT, "pad: 3 is longer"),
     ("hypo_ids", {"hidden": hidden(), "hypo_ids": [5]}, codes.INVALID_ARGUMENT, "hypo_ids"),
-    ("lying header", {"hidden": hidden(shape=[1, 50, HIDDEN])}, codes.INVALID_ARGUMENT, "takes 12800 bytes, but 256"),
+    (
+        "lying header",
+        {"hidden": hidden(shape=[1, 50, HIDDEN])},
+        codes.INVALID_ARGUMENT,
+        "takes 12800 bytes, but 256",
+    ),
     ("huge header", {"hidden": hidden(shape=[1, 4, 2**31])}, codes.INVALID_ARGUMENT, "hidden: shape"),
     ("unknown dtype", {"hidden": hidden(dtype=77)}, codes.INVALID_ARGUMENT, "unknown dtype 77"),
     ("one dimension", {"hidden": hidden(shape=[HIDDEN])}, codes.INVALID_ARGUMENT, "lacks batch or tokens"),
     ("no input", {}, codes.INVALID_ARGUMENT, "input"),
     ("batch", {"hidden": hidden(1, batch=3)}, codes.INVALID_ARGUMENT, "batch of 3"),
-    ("token ids", {"token_ids": encode(torch.zeros(1, 1, dtype=torch.int64))}, codes.UNSUPPORTED, "embedding"),
+    (
+        "token ids",
+        {"token_ids": encode(torch.zeros(1, 1, dtype=torch.int64))},
+        codes.UNSUPPORTED,
+        "embedding",
+    ),
     ("logits", {"hidden": hidden(), "want": pb.WANT_LOGITS}, codes.UNSUPPORTED, "head"),
     (
         "prompts",
@@ -110,8 +130,12 @@ WRONG_STEPS = [
 ]
 
 
-@pytest.mark.parametrize(("fields", "code", "text"), [case[1:] for case in WRONG_STEPS], ids=[c[0] for c in WRONG_STEPS])
-async def test_a_wrong_step_is_refused_and_the_leg_goes_on_as_if_it_had_not_come(host, address, leg, fields, code, text):
+@pytest.mark.parametrize(
+    ("fields", "code", "text"), [case[1:] for case in WRONG_STEPS], ids=[c[0] for c in WRONG_STEPS]
+)
+async def test_a_wrong_step_is_refused_and_the_leg_goes_on_as_if_it_had_not_come(
+    host, address, leg, fields, code, text
+):
     async with raw(address) as untouched:
         await untouched.open(host)
         want = [await untouched.step(seq=n + 1, position=n, hidden=hidden(seed=n)) for n in range(3)]
@@ -133,7 +157,12 @@ WRONG_OPENS = [
     ("epoch", {"epoch": 0}, codes.INVALID_ARGUMENT, "epoch"),
     ("batch", {"max_batch": 0}, codes.INVALID_ARGUMENT, "max_batch"),
     ("length", {"max_length": 2**31}, codes.INVALID_ARGUMENT, "max_length"),
-    ("never fits", {"max_batch": 2, "max_length": 300}, codes.NEVER_FITS, "600 KV tokens; this server has 512"),
+    (
+        "never fits",
+        {"max_batch": 2, "max_length": 300},
+        codes.NEVER_FITS,
+        "600 KV tokens; this server has 512",
+    ),
     ("session id", {"session_id": ""}, codes.INVALID_ARGUMENT, "session_id"),
     ("leg id", {"leg_id": "x" * 65}, codes.INVALID_ARGUMENT, "leg_id"),
     ("timeout", {"alloc_timeout_seconds": float("nan")}, codes.INVALID_ARGUMENT, "alloc_timeout"),
@@ -141,7 +170,9 @@ WRONG_OPENS = [
 ]
 
 
-@pytest.mark.parametrize(("fields", "code", "text"), [case[1:] for case in WRONG_OPENS], ids=[c[0] for c in WRONG_OPENS])
+@pytest.mark.parametrize(
+    ("fields", "code", "text"), [case[1:] for case in WRONG_OPENS], ids=[c[0] for c in WRONG_OPENS]
+)
 async def test_a_wrong_open_ends_the_stream_with_a_named_error(host, address, fields, code, text):
     async with raw(address) as leg:
         assert await leg.open(host, **fields) is grpc.aio.EOF
@@ -209,7 +240,9 @@ async def test_a_stale_epoch_is_refused_also_after_the_newer_one_has_closed(host
 async def test_an_open_waits_for_memory_says_so_and_times_out(host, address):
     async with raw(address) as first, raw(address) as second, raw(address) as third:
         await first.open(host, max_batch=1, max_length=400)
-        waiting = asyncio.create_task(second.open(host, max_batch=1, max_length=400, alloc_timeout_seconds=30))
+        waiting = asyncio.create_task(
+            second.open(host, max_batch=1, max_length=400, alloc_timeout_seconds=30)
+        )
         began = time.monotonic()
         assert await third.open(host, max_batch=1, max_length=400, alloc_timeout_seconds=0.2) is grpc.aio.EOF
         error = await ending(third)
@@ -266,6 +299,4 @@ async def one_open(channel, host, kept):
 
 async def settled(host, timeout: float = 5.0) -> None:
     """Wait until no leg is open."""
-    async with asyncio.timeout(timeout):
-        while host.legs.legs:
-            await asyncio.sleep(0.01)
+    assert await host.legs.emptied(timeout)

@@ -19,7 +19,17 @@ from blockswarm.session import InferenceSession
 from blockswarm_wire.record import State
 
 # Two of each third, two that divide the middle otherwise, and one that holds all.
-SPANS = {"a": "0:2", "a2": "0:2", "b": "2:4", "b2": "2:4", "c": "4:6", "c2": "4:6", "x": "1:3", "y": "3:5", "w": "0:6"}
+SPANS = {
+    "a": "0:2",
+    "a2": "0:2",
+    "b": "2:4",
+    "b2": "2:4",
+    "c": "4:6",
+    "c2": "4:6",
+    "x": "1:3",
+    "y": "3:5",
+    "w": "0:6",
+}
 CHUNK_TOKENS = 8
 MAX_GAP_SECONDS = 1.0
 
@@ -97,7 +107,11 @@ class Arena:
 
     def held(self) -> dict[str, tuple[float, float, float]]:
         """KV tokens used and promised, and legs, of every server that runs."""
-        names = ("blockswarm_kv_cache_used_tokens", "blockswarm_kv_cache_promised_tokens", "blockswarm_legs_active")
+        names = (
+            "blockswarm_kv_cache_used_tokens",
+            "blockswarm_kv_cache_promised_tokens",
+            "blockswarm_legs_active",
+        )
         running = {name: process.metrics() for name, process in self.swarm.servers.items() if process.alive}
         return {name: tuple(samples[metric] for metric in names) for name, samples in running.items()}
 
@@ -117,9 +131,13 @@ def perform(arena: Arena, plan: Plan) -> None:
     arena.compared += len(want.hidden)
     arena.bit_equal += sum(map(torch.equal, got.hidden, want.hidden))
     arena.gaps.append(killer.gap)
-    assert killer.gap <= MAX_GAP_SECONDS, f"{plan}: {killer.gap:.2f} s without a step, replay's compute not counted"
+    assert killer.gap <= MAX_GAP_SECONDS, (
+        f"{plan}: {killer.gap:.2f} s without a step, replay's compute not counted"
+    )
     wait_for(
-        lambda: not any(map(any, arena.held().values())), timeout=10, what=f"{plan}: KV books at zero: {arena.held()}"
+        lambda: not any(map(any, arena.held().values())),
+        timeout=10,
+        what=f"{plan}: KV books at zero: {arena.held()}",
     )
 
 

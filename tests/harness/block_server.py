@@ -20,7 +20,9 @@ from blockswarm_wire.v1 import block_server_pb2 as pb
 from blockswarm_wire.v1 import block_server_pb2_grpc as pb_grpc
 
 
-def make_host(folder: Path, span: Span, num_blocks: int, *, cache_tokens: int = 4096, max_sessions: int = MAX_SESSIONS):
+def make_host(
+    folder: Path, span: Span, num_blocks: int, *, cache_tokens: int = 4096, max_sessions: int = MAX_SESSIONS
+):
     """A Host as the server's own main makes it, for a float32 model folder."""
     source = open_model(folder)
     model, engine = SpanModel.load(source, span, dtype=torch.float32), Engine()

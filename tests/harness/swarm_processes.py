@@ -126,7 +126,9 @@ class Process:
             lines = answer.read().decode().splitlines()
         return {
             name: float(value)
-            for name, _, value in (line.rpartition(" ") for line in lines if line and not line.startswith("#"))
+            for name, _, value in (
+                line.rpartition(" ") for line in lines if line and not line.startswith("#")
+            )
         }
 
 

@@ -68,7 +68,10 @@ def test_memory_processes_and_kv_of_a_server_of_ten_real_blocks(tmp_path, model_
                 session.step(inputs(1, step, 576))
             samples = server.metrics()
             assert samples["blockswarm_kv_cache_used_tokens"] == 50
-            held, used = samples["blockswarm_kv_cache_allocated_bytes"], samples["blockswarm_kv_cache_used_bytes"]
+            held, used = (
+                samples["blockswarm_kv_cache_allocated_bytes"],
+                samples["blockswarm_kv_cache_used_bytes"],
+            )
             assert used == 50 * 10 * 2 * 3 * 64 * 4
             assert held <= 1.3 * used, f"{held / used:.2f} x the tokens that the session has"
         family = [psutil.Process(server.pid), *psutil.Process(server.pid).children(recursive=True)]

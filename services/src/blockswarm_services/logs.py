@@ -18,7 +18,8 @@ class JsonFormatter(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         line = {
-            "time": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03d}Z",
+            "time": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+            + f".{int(record.msecs):03d}Z",
             "level": record.levelname.lower(),
             "service": self._service,
             "event": record.getMessage(),
@@ -34,6 +35,8 @@ def configure(service: str) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter(service))
     level = os.environ.get("BLOCKSWARM_LOG_LEVEL", "INFO").upper()
-    logging.basicConfig(level=level if level in logging.getLevelNamesMapping() else "INFO", handlers=[handler], force=True)
+    logging.basicConfig(
+        level=level if level in logging.getLevelNamesMapping() else "INFO", handlers=[handler], force=True
+    )
     for noisy in ("hivemind", "httpx", "huggingface_hub", "filelock", "asyncio"):
         logging.getLogger(noisy).setLevel(logging.WARNING)

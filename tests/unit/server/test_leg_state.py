@@ -56,7 +56,12 @@ def test_zero_tokens_are_legal_also_with_an_order_only():
     ("state", "changes", "error", "text"),
     [
         (HELD, {"position": 11}, InvalidArgument, "ahead"),
-        (HELD, {"tokens": 91}, MaxLengthExceeded, "Maximum length exceeded: prefix 10 \\+ current 91 exceeds"),
+        (
+            HELD,
+            {"tokens": 91},
+            MaxLengthExceeded,
+            "Maximum length exceeded: prefix 10 \\+ current 91 exceeds",
+        ),
         (HELD, {"tokens": 513}, InvalidArgument, "more than 512"),
         (HELD, {"batch": 5}, InvalidArgument, "batch of 5"),
         (HELD, {"batch": 0}, InvalidArgument, "batch of 0"),

@@ -9,7 +9,12 @@ work = st.builds(Ready, st.sampled_from(Kind), st.integers(1, 2000), st.integers
 
 
 def test_decodes_come_first_then_prefill_in_order_of_arrival():
-    ready = [Ready(Kind.PREFILL, 100, 1), Ready(Kind.DECODE, 1, 3), Ready(Kind.PREFILL, 100, 0), Ready(Kind.DECODE, 1, 2)]
+    ready = [
+        Ready(Kind.PREFILL, 100, 1),
+        Ready(Kind.DECODE, 1, 3),
+        Ready(Kind.PREFILL, 100, 0),
+        Ready(Kind.DECODE, 1, 2),
+    ]
     assert pick(ready) == [3, 1, 2, 0]
 
 

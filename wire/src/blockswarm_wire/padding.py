@@ -21,7 +21,12 @@ def join(ranges: Ranges, start: int, end: int) -> Ranges:
 
 
 def advance(
-    rows: Sequence[Ranges], position: int, *, batch: int, hypo_ids: Sequence[int] = (), pad: Sequence[int] = ()
+    rows: Sequence[Ranges],
+    position: int,
+    *,
+    batch: int,
+    hypo_ids: Sequence[int] = (),
+    pad: Sequence[int] = (),
 ) -> tuple[Ranges, ...]:
     """The ranges of every row after a step: cut to `position`, reordered, then the step's leading padding added."""
     kept = tuple(cut(ranges, position) for ranges in rows)

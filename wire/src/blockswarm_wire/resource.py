@@ -175,7 +175,7 @@ def load_manifest(text: str, *, origin: str) -> list[BlockServer]:
 
 def _documents(text: str, origin: str) -> Iterator[Any]:
     try:
-        for number, document in enumerate(yaml.load_all(text, Loader=_Loader)):  # noqa: S506 - a SafeLoader
+        for number, document in enumerate(yaml.load_all(text, Loader=_Loader)):
             if number >= _MAX_DOCUMENTS:
                 raise InvalidArgument(f"{origin}: more than {_MAX_DOCUMENTS} documents")
             if document is not None:
@@ -191,7 +191,7 @@ class _Loader(yaml.SafeLoader):
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         if self.check_event(yaml.AliasEvent):
-            mark = self.peek_event().start_mark
+            mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
             raise yaml.constructor.ConstructorError(None, None, "aliases are not supported", mark)
         return super().compose_node(parent, index)
 
@@ -200,7 +200,9 @@ class _Loader(yaml.SafeLoader):
         for key_node, _ in node.value:
             key = getattr(key_node, "value", None)
             if isinstance(key, str) and key in seen:
-                raise yaml.constructor.ConstructorError(None, None, f"repeated key {key!r}", key_node.start_mark)
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"repeated key {key!r}", key_node.start_mark
+                )
             seen.add(key if isinstance(key, str) else id(key_node))
         return super().construct_mapping(node, deep)
 

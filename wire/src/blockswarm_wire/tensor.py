@@ -53,7 +53,9 @@ def wire_dtype(dtype: torch.dtype, *, field: str) -> pb.DType:
     return _TO_WIRE[dtype]
 
 
-def checked_header(dtype: int, shape: Sequence[int], *, field: str, max_bytes: int) -> tuple[torch.dtype, int]:
+def checked_header(
+    dtype: int, shape: Sequence[int], *, field: str, max_bytes: int
+) -> tuple[torch.dtype, int]:
     """The torch dtype and the number of bytes that a header announces.
 
     Raises:

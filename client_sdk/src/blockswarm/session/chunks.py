@@ -15,7 +15,9 @@ def chunk_tokens(batch: int, hidden_size: int, itemsize: int, limit: int) -> int
     """
     tokens = min(limit, MAX_CHUNK_BYTES // max(1, batch * hidden_size * itemsize))
     if tokens < 1:
-        raise InvalidArgument(f"inputs: one token of {batch} rows is larger than {MAX_CHUNK_BYTES} bytes: use fewer rows")
+        raise InvalidArgument(
+            f"inputs: a token of {batch} rows is larger than {MAX_CHUNK_BYTES} bytes: use fewer rows"
+        )
     return tokens
 
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from blockswarm.config import ClientConfig
 from blockswarm_wire.errors import BlockSwarmError, Unreachable
 
-
 _SHOWN = 8
 
 
@@ -39,8 +38,8 @@ class SessionLost(BlockSwarmError):
             shown[_SHOWN:-_SHOWN] = [f"  … {len(shown) - 2 * _SHOWN} more …"]
         lines = "".join(f"\n  {line}" for line in shown)
         super().__init__(
-            f"blocks {blocks} are lost: {why}. Bring a server of these blocks back (`blockswarm status` shows who holds "
-            f"what) and repeat the step: the session still has its history. Attempts:{lines or ' none'}"
+            f"blocks {blocks} are lost: {why}. Bring a server of these blocks back (`blockswarm status` shows who "
+            f"holds what) and repeat the step: the session still has its history. Attempts:{lines or ' none'}"
         )
         self.attempts = tuple(attempts)
 
@@ -66,9 +65,12 @@ class Budget:
             SessionLost: it was the last one allowed.
         """
         again = isinstance(error, Unreachable) and any(
-            attempt.instance == instance and isinstance(attempt.error, Unreachable) for attempt in self.attempts
+            attempt.instance == instance and isinstance(attempt.error, Unreachable)
+            for attempt in self.attempts
         )
-        self.attempts.append(Attempt(self.blocks, server_id, instance, error, time.monotonic() - self.started))
+        self.attempts.append(
+            Attempt(self.blocks, server_id, instance, error, time.monotonic() - self.started)
+        )
         self.spent += not again
         if self.spent > self.config.max_retries:
             raise self.lost(f"{self.spent} attempts failed") from error
@@ -90,7 +92,7 @@ class Budget:
         failures = len(self.attempts)
         if failures <= 1:
             return 0.0
-        bound = min(self.config.min_backoff * 2 ** (failures - 2), self.config.max_backoff)
+        bound: float = min(self.config.min_backoff * 2 ** min(failures - 2, 20), self.config.max_backoff)
         return min(bound * self.rng.uniform(0.5, 1.0), max(self.left, 0.0))
 
     def lost(self, why: str) -> SessionLost:

@@ -57,7 +57,9 @@ def check_inputs(
         InvalidArgument: a shape, dtype or index is wrong. MaxLengthExceeded: it passes the session's max_length.
     """
     if inputs.dim() != 3 or not inputs.is_floating_point():
-        raise InvalidArgument(f"inputs: {inputs.dtype} {list(inputs.shape)}, expected floats [batch, tokens, hidden]")
+        raise InvalidArgument(
+            f"inputs: {inputs.dtype} {list(inputs.shape)}, expected floats [batch, tokens, hidden]"
+        )
     batch, tokens, hidden_size = inputs.shape
     if not 1 <= batch <= MAX_BATCH:
         raise InvalidArgument(f"inputs: {batch} rows are not of 1…{MAX_BATCH}")
@@ -82,14 +84,18 @@ def _order(session: _Session, hypo_ids: torch.Tensor | None, batch: int) -> tupl
     held = session.batch
     if hypo_ids is None or hypo_ids.numel() == 0:
         if held is not None and session.position and held != batch:
-            raise InvalidArgument(f"inputs: {batch} rows, but the session holds {held}: name them in hypo_ids to change")
+            raise InvalidArgument(
+                f"inputs: {batch} rows, but the session holds {held}: name them in hypo_ids"
+            )
         return ()
     # transformers' beam search counts in int32, everybody else in int64.
     if hypo_ids.dim() != 1 or hypo_ids.dtype not in (torch.int32, torch.int64) or len(hypo_ids) != batch:
         raise InvalidArgument(f"hypo_ids: {hypo_ids.dtype} {list(hypo_ids.shape)}, expected int64 [{batch}]")
     order = tuple(int(row) for row in hypo_ids)
     if held is None or not 0 <= min(order) <= max(order) < held:
-        raise InvalidArgument(f"hypo_ids: {list(order)[:20]} out of range, the session holds {held or 0} rows")
+        raise InvalidArgument(
+            f"hypo_ids: {list(order)[:20]} out of range, the session holds {held or 0} rows"
+        )
     # Rows that stay where they are need no reordering, on any server, now or in a replay.
     return () if order == tuple(range(held)) else order
 

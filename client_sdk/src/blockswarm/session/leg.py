@@ -26,6 +26,7 @@ from blockswarm_wire.v1 import block_server_pb2 as pb
 from blockswarm_wire.v1 import block_server_pb2_grpc as pb_grpc
 
 _TICKS = 12
+_EOF: Any = grpc.aio.EOF  # type: ignore[attr-defined]  # the stubs do not know it
 _CLOSE_SECONDS = 1.0
 
 
@@ -101,9 +102,13 @@ class Leg:
         await self._write(pb.InferRequest(open=message), terms.server_timeout)
         await self._answer(self._opened, terms.server_timeout)
 
-    async def step(self, entry: Entry, *, hidden_size: int, dtype: torch.dtype, want: pb.Want = pb.WANT_HIDDEN) -> Output:
+    async def step(
+        self, entry: Entry, *, hidden_size: int, dtype: torch.dtype, want: pb.Want = pb.WANT_HIDDEN
+    ) -> Output:
         """Send one step and wait for its result."""
-        return await self.result(await self.send(entry, hidden_size=hidden_size, dtype=dtype, want=want), entry, want)
+        return await self.result(
+            await self.send(entry, hidden_size=hidden_size, dtype=dtype, want=want), entry, want
+        )
 
     async def send(
         self, entry: Entry, *, hidden_size: int, dtype: torch.dtype, want: pb.Want = pb.WANT_HIDDEN
@@ -196,7 +201,7 @@ class Leg:
 
     async def _read(self) -> None:
         try:
-            while (response := await self._call.read()) is not grpc.aio.EOF:
+            while (response := await self._call.read()) is not _EOF:
                 self._heard += 1
                 self._take(response)
         except (grpc.RpcError, asyncio.InvalidStateError):
@@ -239,12 +244,15 @@ class Leg:
         if code is grpc.StatusCode.OK:
             return Unreachable(f"{self.hop.address} ended the stream")
         trailer = trailers.get(TRAILER)
-        return from_status(code.name, f"{self.hop.address}: {details}", trailer if isinstance(trailer, bytes) else None)
+        return from_status(
+            code.name, f"{self.hop.address}: {details}", trailer if isinstance(trailer, bytes) else None
+        )
 
     def _kill(self, error: BlockSwarmError) -> None:
         if self._dead is None:
             self._dead = error
-        for future in (self._opened, *self._waiting.values()):
+        futures: list[asyncio.Future[Any]] = [self._opened, *self._waiting.values()]
+        for future in futures:
             if not future.done():
                 future.set_exception(self._dead)
                 future.exception()  # nobody may be waiting; that is not "never retrieved"

@@ -99,7 +99,9 @@ class Segment:
         while self._parts is None:
             try:
                 leg = await self._live()
-                output = await leg.step(entry, hidden_size=self._owner.hidden_size, dtype=self._owner.wire_dtype)
+                output = await leg.step(
+                    entry, hidden_size=self._owner.hidden_size, dtype=self._owner.wire_dtype
+                )
             except (LostError, CapacityError) as error:
                 budget = budget or self._owner.budget(self.blocks)
                 await self._recover(error, budget)
@@ -166,7 +168,9 @@ class Segment:
         if self._leg is not None:
             return self._leg
         channel = self._owner.manager.channel(self.hop.address)
-        leg = await Leg.open(channel, self.hop, self._owner.terms(), lambda notice: self._owner.on_notice(self, notice))
+        leg = await Leg.open(
+            channel, self.hop, self._owner.terms(), lambda notice: self._owner.on_notice(self, notice)
+        )
         try:
             await self._replay(leg)
         except BaseException:
@@ -205,7 +209,9 @@ class Segment:
         if isinstance(error, CannotTruncate):
             self._exact = True
             return
-        await asyncio.sleep(max(budget.pause, (error.retry_after or 0.0) if isinstance(error, CapacityError) else 0.0))
+        await asyncio.sleep(
+            max(budget.pause, (error.retry_after or 0.0) if isinstance(error, CapacityError) else 0.0)
+        )
         await self._adopt(await self._route(budget))
 
     def _blame(self, error: BlockSwarmError) -> None:

@@ -114,7 +114,9 @@ class AsyncInferenceSession:
             InvalidArgument: negative, or ahead of the present position.
         """
         if not 0 <= value <= self._position:
-            raise InvalidArgument(f"position: {value} is not of 0…{self._position}; a session can only be rolled back")
+            raise InvalidArgument(
+                f"position: {value} is not of 0…{self._position}; a session can only be rolled back"
+            )
         self._pads = advance(self._pads, value, batch=len(self._pads))
         self._position = value
 
@@ -126,7 +128,9 @@ class AsyncInferenceSession:
     @last_token_id.setter
     def last_token_id(self, value: torch.Tensor) -> None:
         if self.output_ids is None:
-            raise RuntimeError("Can't override `last_token_id` since the session has not generated any tokens yet")
+            raise RuntimeError(
+                "Can't override `last_token_id` since the session has not generated any tokens yet"
+            )
         if value.shape != self.output_ids[:, -1:].shape:
             raise InvalidArgument(
                 f"last_token_id: shape {list(value.shape)}, expected {list(self.output_ids[:, -1:].shape)}"
@@ -346,4 +350,3 @@ class AsyncInferenceSession:
                         await segment.close()
                         return
             await self._manager.changed(_MOVE_SECONDS)
-

@@ -107,7 +107,7 @@ class Chain:
             result = await work()
         except (LostError, CapacityError) as error:
             self._note(hop, error)
-            budget.spend(hop.server_id, error)
+            budget.spend(hop.server_id, hop.instance, error)
             await asyncio.sleep(budget.pause)
             return None
         self.manager.on_success(hop.server_id, hop.instance)

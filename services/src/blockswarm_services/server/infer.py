@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 _keys = itertools.count(1)
+_EOF: Any = grpc.aio.EOF  # type: ignore[attr-defined]  # the stubs do not know it
 Context = Any  # grpc.aio.ServicerContext[pb.InferRequest, pb.InferResponse]; the stubs know no read()
 
 
@@ -72,7 +73,8 @@ class InferStream:
         leg = await self._open(open_)
         await self._write(pb.InferResponse(opened=self._host.opened()))
         logger.info(
-            "leg opened", extra={"session": leg.name[0], "leg": leg.name[1], "epoch": leg.epoch, "span": str(leg.span)}
+            "leg opened",
+            extra={"session": leg.name[0], "leg": leg.name[1], "epoch": leg.epoch, "span": str(leg.span)},
         )
         patience = limits.OPEN_WITHOUT_STEP_SECONDS
         while (request := await self._read(patience)) is not None:
@@ -98,7 +100,7 @@ class InferStream:
                 request = await self._context.read()
         except TimeoutError:
             raise Idle(f"no step came for {patience:.0f} s") from None
-        return None if request is grpc.aio.EOF else request
+        return None if request is _EOF else request
 
     async def _write(self, response: pb.InferResponse) -> None:
         async with self._writing:
@@ -199,7 +201,9 @@ async def abort(context: Context, error: BlockSwarmError) -> None:
 
 def _checked(step: pb.Step, request: sessions.StepRequest, span: Span, host: "Host") -> pb.Step:
     if step.want not in (pb.WANT_HIDDEN, pb.WANT_NOTHING) or step.WhichOneof("input") == "token_ids":
-        raise Unsupported("this server holds neither embedding nor head: send hidden states and ask for hidden states")
+        raise Unsupported(
+            "this server holds neither embedding nor head: send hidden states and ask for hidden states"
+        )
     hidden = step.hidden
     if len(hidden.shape) != 3 or hidden.shape[2] != host.model.hidden_size:
         raise InvalidArgument(
@@ -217,5 +221,6 @@ def _check_prompts(shape: Any, request: sessions.StepRequest, span: Span, host: 
     if shape[3] != host.model.hidden_size:
         raise InvalidArgument(f"prompts: shape {list(shape)}, expected {wanted}")
     if shape[2] > request.tokens:
-        raise InvalidArgument(f"prompts: prefix of {shape[2]} is longer than the step's {request.tokens} tokens")
-
+        raise InvalidArgument(
+            f"prompts: prefix of {shape[2]} is longer than the step's {request.tokens} tokens"
+        )

@@ -55,6 +55,8 @@ class Legs:
         self._epochs: dict[Name, int] = {}
         self._granted: dict[int, asyncio.Event] = {}
         self._closed: dict[int, asyncio.Event] = {}
+        self._empty = asyncio.Event()
+        self._empty.set()
 
     @property
     def legs(self) -> list[Leg]:
@@ -80,7 +82,10 @@ class Legs:
     def used(self) -> float:
         """KV tokens that the open legs hold now."""
         return float(
-            sum((Fraction(leg.state.held * len(leg.span), self._span_blocks) for leg in self.legs), Fraction(0))
+            sum(
+                (Fraction(leg.state.held * len(leg.span), self._span_blocks) for leg in self.legs),
+                Fraction(0),
+            )
         )
 
     @property
@@ -103,6 +108,7 @@ class Legs:
             self._check_limits(leg.name[0])
         self._remember(leg)
         self._open[leg.name] = leg
+        self._empty.clear()
         self._closed[leg.key] = asyncio.Event()
         if older is not None:
             older.end(Fenced(f"epoch {leg.epoch} of this leg was opened"))
@@ -138,9 +144,20 @@ class Legs:
         self._granted.pop(leg.key, None)
         if self._open.get(leg.name) is leg:
             del self._open[leg.name]
+            if not self._open:
+                self._empty.set()
         closed = self._closed.pop(leg.key, None)
         if closed is not None:
             closed.set()
+
+    async def emptied(self, timeout: float) -> bool:
+        """Wait until no leg is open, at most `timeout` seconds; whether that came true."""
+        try:
+            async with asyncio.timeout(timeout):
+                await self._empty.wait()
+        except TimeoutError:
+            return False
+        return True
 
     def _remember(self, leg: Leg) -> None:
         # Kept after the leg has ended, so that a late Open of an older epoch stays refused; bounded, oldest first.
@@ -152,9 +169,13 @@ class Legs:
     def _check_limits(self, session: str) -> None:
         legs = Counter(owner for owner, _ in self._open)
         if session not in legs and len(legs) >= self._max_sessions:
-            raise TooManySessions(f"{len(legs)} sessions are open, the limit is {self._max_sessions}", retry_after=1.0)
+            raise TooManySessions(
+                f"{len(legs)} sessions are open, the limit is {self._max_sessions}", retry_after=1.0
+            )
         if legs[session] >= MAX_LEGS_PER_SESSION:
-            raise TooManySessions(f"session {session} has {legs[session]} legs here, the limit", retry_after=1.0)
+            raise TooManySessions(
+                f"session {session} has {legs[session]} legs here, the limit", retry_after=1.0
+            )
 
 
 async def _signalled(event: asyncio.Event, progress: Callable[[int], object], position: int) -> None:

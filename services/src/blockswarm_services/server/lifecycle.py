@@ -13,7 +13,8 @@ from pathlib import Path
 
 import grpc
 import torch
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_health.v1._async import HealthServicer
 
 import blockswarm_wire
 from blockswarm_dht.address import split_address
@@ -51,7 +52,7 @@ class BlockServer:
         self._stop = asyncio.Event()
         self._failure = ""
         self._server = grpc.aio.server(options=SERVER_OPTIONS)
-        self._health = health.aio.HealthServicer()
+        self._health = HealthServicer()
         self._throughput = Throughput(0.0, 0.0)
         self._host: Host | None = None
         self._folder: ModelFolder
@@ -147,7 +148,10 @@ class BlockServer:
         self._throughput = await asyncio.to_thread(measure, model, settings.span.start, settings.span.end)
         self._host = self._assemble(model)
         self._host.metrics.load_seconds.set(time.perf_counter() - began)
-        logger.info("model loaded", extra={"blocks": str(settings.span), "seconds": round(time.perf_counter() - began, 2)})
+        logger.info(
+            "model loaded",
+            extra={"blocks": str(settings.span), "seconds": round(time.perf_counter() - began, 2)},
+        )
 
     def _assemble(self, model: SpanModel) -> Host:
         settings, engine = self._settings, Engine()
@@ -179,7 +183,9 @@ class BlockServer:
         try:
             await endpoint.start(self._settings.metrics_listen)
         except OSError as error:
-            raise InvalidArgument(f"--metrics-listen: cannot listen on {self._settings.metrics_listen}: {error}") from None
+            raise InvalidArgument(
+                f"--metrics-listen: cannot listen on {self._settings.metrics_listen}: {error}"
+            ) from None
         self._metrics_port = endpoint.port
         await self._server.start()
         await self._health.set("", health_pb2.HealthCheckResponse.SERVING)
@@ -193,7 +199,9 @@ class BlockServer:
         while not self._stop.is_set():
             if not announced and self._announcer.online.is_set():
                 announced = True
-                logger.info("server ready", extra={"address": self._address, "blocks": str(self._settings.span)})
+                logger.info(
+                    "server ready", extra={"address": self._address, "blocks": str(self._settings.span)}
+                )
                 if self._settings.ready_file is not None:
                     write_ready_file(self._settings.ready_file, self._ready_facts())
             if not self._host.engine.alive:

@@ -20,7 +20,7 @@ def main() -> None:
     try:
         status = asyncio.run(serve(settings))
     except (BlockSwarmError, OSError) as error:
-        print(f"blockswarm-server: {error}", file=sys.stderr)
+        sys.stderr.write(f"blockswarm-server: {error}\n")
         status = 2 if isinstance(error, ValueError) else 1
     sys.stdout.flush()
     sys.stderr.flush()

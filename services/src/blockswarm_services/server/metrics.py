@@ -1,7 +1,6 @@
 """What Prometheus sees of a block server. Used and total, never only a ratio; every series exists at zero."""
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import GaugeMetricFamily
@@ -32,8 +31,16 @@ class _Kv(Collector):
         used, capacity = self._legs.used, self._legs.capacity
         allocated = sum(leg.cache.nbytes for leg in self._legs.legs if leg.cache is not None)
         for name, text, value in (
-            ("kv_cache_used_tokens", "Tokens x batch rows that open sessions hold, over the whole span.", used),
-            ("kv_cache_promised_tokens", "Tokens x batch rows that open sessions may grow to.", self._legs.promised),
+            (
+                "kv_cache_used_tokens",
+                "Tokens x batch rows that open sessions hold, over the whole span.",
+                used,
+            ),
+            (
+                "kv_cache_promised_tokens",
+                "Tokens x batch rows that open sessions may grow to.",
+                self._legs.promised,
+            ),
             ("kv_cache_capacity_tokens", "Tokens x batch rows that fit.", capacity),
             ("kv_cache_used_bytes", "Bytes of the tokens that open sessions hold.", used * self._bytes),
             ("kv_cache_allocated_bytes", "Bytes allocated for KV, growth room included.", allocated),
@@ -71,7 +78,10 @@ class Metrics:
             "blockswarm_tokens", "Tokens x batch rows computed.", ("phase",), registry=self.registry
         )
         self.lost = Counter(
-            "blockswarm_sessions_lost", "Legs that this server ended, by reason.", ("reason",), registry=self.registry
+            "blockswarm_sessions_lost",
+            "Legs that this server ended, by reason.",
+            ("reason",),
+            registry=self.registry,
         )
         self.load_seconds = Gauge(
             "blockswarm_model_load_seconds", "Seconds that loading the span took.", registry=self.registry

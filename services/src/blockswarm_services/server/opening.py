@@ -5,7 +5,14 @@ import re
 from typing import TYPE_CHECKING
 
 from blockswarm_wire import limits
-from blockswarm_wire.errors import Draining, InvalidArgument, Unsupported, UnsupportedVersion, WrongModel, WrongSpan
+from blockswarm_wire.errors import (
+    Draining,
+    InvalidArgument,
+    Unsupported,
+    UnsupportedVersion,
+    WrongModel,
+    WrongSpan,
+)
 from blockswarm_wire.span import Span
 from blockswarm_wire.v1 import block_server_pb2 as pb
 
@@ -25,7 +32,9 @@ def check_open(open_: pb.Open, host: "Host") -> Span:
     check_version(open_.protocol_version)
     for field in ("session_id", "leg_id"):
         if not _ID.fullmatch(getattr(open_, field)):
-            raise InvalidArgument(f"{field}: 1 to {limits.MAX_ID_BYTES} letters, digits, '.', '_', ':' or '-'")
+            raise InvalidArgument(
+                f"{field}: 1 to {limits.MAX_ID_BYTES} letters, digits, '.', '_', ':' or '-'"
+            )
     if open_.epoch < 1:
         raise InvalidArgument("epoch: counts from 1")
     if not 1 <= open_.max_batch <= limits.MAX_BATCH:

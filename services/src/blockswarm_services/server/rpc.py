@@ -80,16 +80,16 @@ class BlockServerRpc(pb_grpc.BlockServerServicer):
     def __init__(self, host: Host) -> None:
         self._host = host
 
-    async def Infer(self, request_iterator: Any, context: Any) -> None:  # noqa: N802 - named by the protocol
+    async def Infer(self, request_iterator: Any, context: Any) -> None:
         await InferStream(self._host, context).run()
 
-    async def Forward(self, request_iterator: Any, context: Any) -> None:  # noqa: N802
+    async def Forward(self, request_iterator: Any, context: Any) -> None:
         await self._pass(context, backward=False)
 
-    async def Backward(self, request_iterator: Any, context: Any) -> None:  # noqa: N802
+    async def Backward(self, request_iterator: Any, context: Any) -> None:
         await self._pass(context, backward=True)
 
-    async def Info(self, request: pb.InfoRequest, context: Any) -> pb.InfoResponse:  # noqa: N802
+    async def Info(self, request: pb.InfoRequest, context: Any) -> pb.InfoResponse:
         return self._host.info()
 
     async def _pass(self, context: Any, *, backward: bool) -> None:

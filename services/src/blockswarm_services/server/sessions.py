@@ -123,25 +123,30 @@ def _check_position(state: LegState, request: StepRequest) -> None:
             f"position {request.position} is ahead of the leg's {state.position}: send the missing tokens first"
         )
     if request.tokens > MAX_CHUNK_TOKENS:
-        raise InvalidArgument(f"input: {request.tokens} tokens in one step, more than {MAX_CHUNK_TOKENS}: send chunks")
+        raise InvalidArgument(
+            f"input: {request.tokens} tokens in one step, more than {MAX_CHUNK_TOKENS}: send chunks"
+        )
 
 
 def _check_rows(state: LegState, request: StepRequest) -> None:
     if not 1 <= request.batch <= state.max_batch:
-        raise InvalidArgument(f"input: batch of {request.batch} rows, the leg was opened for 1 to {state.max_batch}")
+        raise InvalidArgument(
+            f"input: batch of {request.batch} rows, the leg was opened for 1 to {state.max_batch}"
+        )
     fresh = state.rows == 0 or request.position == 0
     if request.hypo_ids:
         if len(request.hypo_ids) != request.batch:
-            raise InvalidArgument(f"hypo_ids: {len(request.hypo_ids)} entries for {request.batch} rows of input")
+            raise InvalidArgument(
+                f"hypo_ids: {len(request.hypo_ids)} entries for {request.batch} rows of input"
+            )
         worst = max(request.hypo_ids)
         if not state.rows or worst >= state.rows:
             raise InvalidArgument(f"hypo_ids: {worst} is out of range, the leg holds {state.rows} rows")
     elif not fresh and request.batch != state.rows:
         raise InvalidArgument(
-            f"input: batch of {request.batch} rows, but the leg holds {state.rows}; name them in hypo_ids to change"
+            f"input: batch of {request.batch} rows, but the leg holds {state.rows}; name them in hypo_ids"
         )
     if request.pad and len(request.pad) != request.batch:
         raise InvalidArgument(f"pad: {len(request.pad)} entries for {request.batch} rows")
     if request.pad and max(request.pad) > request.tokens:
         raise InvalidArgument(f"pad: {max(request.pad)} is longer than the step's {request.tokens} tokens")
-

@@ -89,19 +89,33 @@ def _parser() -> argparse.ArgumentParser:
     add("--cache-dir", type=Path, help="where Hub files are kept (default: the Hub library's own)")
     add("--name", help="label under which clients see the model (default: last part of --model)")
     add("--blocks", required=True, metavar="START:END", help="half-open range of blocks, for example 0:10")
-    add("--dtype", choices=DTYPES, default="float32", help="type of weights and computation (default: float32)")
+    add(
+        "--dtype",
+        choices=DTYPES,
+        default="float32",
+        help="type of weights and computation (default: float32)",
+    )
     add("--quantization", choices=QUANTIZATIONS, default="none", help="(default: none)")
     add("--device", default="cpu", help="torch device (default: cpu)")
     add("--peer", action="append", default=[], metavar="MULTIADDR", help="DHT peer to join; may be repeated")
-    add("--directory", action="append", default=[], metavar="TARGET", help="gRPC address of a directory that names peers")
+    add("--directory", action="append", default=[], metavar="TARGET", help="directory that names DHT peers")
     add("--listen", default=f"0.0.0.0:{limits.SERVER_PORT}", help="gRPC host:port; port 0 = any free one")
-    add("--announce", help="host[:port] under which clients reach this server (default: --listen's, or this host's name)")
+    add("--announce", help="host[:port] under which clients reach this server (default: that of --listen)")
     add("--dht-listen", default=f"0.0.0.0:{limits.SERVER_DHT_PORT}", help="DHT peer host:port")
     add("--dht-announce", help="host under which other DHT peers reach this one (default: --announce's host)")
-    add("--metrics-listen", default=f"0.0.0.0:{limits.METRICS_PORT}", help="/healthz, /readyz, /metrics host:port")
+    add(
+        "--metrics-listen",
+        default=f"0.0.0.0:{limits.METRICS_PORT}",
+        help="/healthz, /readyz, /metrics host:port",
+    )
     add("--server-id", default=_default_id(), help="stable name of this server (default: host name)")
     add("--cache-tokens", type=int, default=16384, help="KV capacity in tokens x batch rows (default: 16384)")
-    add("--drain-seconds", type=float, default=60.0, help="how long SIGTERM waits for sessions to move (default: 60)")
+    add(
+        "--drain-seconds",
+        type=float,
+        default=60.0,
+        help="how long SIGTERM waits for sessions to move (default: 60)",
+    )
     add("--threads", type=int, help="CPU threads (default: torch's choice)")
     add("--ready-file", type=Path, help="JSON file that is written when the server is ONLINE")
     return parser

@@ -79,7 +79,12 @@ def _prepare(model: "SpanModel", leg: Leg, plan: Plan) -> LegCache:
 
 
 def _forward(
-    model: "SpanModel", leg: Leg, plan: Plan, cache: LegCache, hidden: torch.Tensor, prompts: torch.Tensor | None
+    model: "SpanModel",
+    leg: Leg,
+    plan: Plan,
+    cache: LegCache,
+    hidden: torch.Tensor,
+    prompts: torch.Tensor | None,
 ) -> torch.Tensor:
     mask, positions = None, None
     if plan.after.padded:
@@ -122,4 +127,3 @@ def _guarded(output: torch.Tensor, keep: torch.Tensor | None) -> torch.Tensor:
         # Input and weights were finite, so the fault is on this side: another server may do better.
         raise ServerFault("the blocks produced NaN or infinity")
     return output
-
