@@ -50,7 +50,7 @@ class Caller:
     async def forward(self, channel: grpc.aio.Channel, hop: Hop, rows: Rows) -> torch.Tensor:
         """Outputs [rows, tokens, hidden size] of the hop's blocks; errors of the blockswarm_wire tree."""
         what = self._pass(hop, rows, {})
-        call = pb_grpc.BlockServerStub(channel).Forward()  # type: ignore[no-untyped-call]
+        call = pb_grpc.BlockServerStub(channel).Forward()
         answer = await self._exchange(call, hop, what, frozenset({pb.HIDDEN}))
         return _like(answer, pb.HIDDEN, rows.hidden, hop)
 
@@ -60,7 +60,7 @@ class Caller:
         """Gradients with respect to the rows' hidden states and prompts, given that of the outputs."""
         what = self._pass(hop, rows, {pb.GRAD_OUTPUT: grad.to(rows.hidden.dtype)})
         roles = frozenset({pb.GRAD_HIDDEN} if rows.prompts is None else {pb.GRAD_HIDDEN, pb.GRAD_PROMPTS})
-        call = pb_grpc.BlockServerStub(channel).Backward()  # type: ignore[no-untyped-call]
+        call = pb_grpc.BlockServerStub(channel).Backward()
         answer = await self._exchange(call, hop, what, roles)
         hidden = _like(answer, pb.GRAD_HIDDEN, rows.hidden, hop)
         return hidden, None if rows.prompts is None else _like(answer, pb.GRAD_PROMPTS, rows.prompts, hop)
