@@ -39,8 +39,6 @@ def local_swarm(manifest: Path, *, quiet: bool = False) -> Iterator[LocalSwarm]:
             # Also when the benchmark is killed, nothing of its swarm stays.
             preexec_fn=die_with(os.getpid()),
         )
-            words, stdout=subprocess.DEVNULL if quiet else None, start_new_session=True
-        )
         try:
             yield _wait(process)
         finally:
