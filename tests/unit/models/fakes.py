@@ -1,69 +1,22 @@
 """A swarm in one object: the model's own layers, driven like a chain of servers, without any wire."""
 
 import copy
-import inspect
 
 import torch
-from torch import nn
-from transformers import DynamicCache
 
+from blockswarm_services.server.model import SpanModel, positions, span_cut
 from blockswarm_wire.errors import InvalidArgument, MaxLengthExceeded
+from blockswarm_wire.span import Span
 
 
 class Far:
-    """What the servers compute: the layers start:end of `model` on hidden states, with neither embedding nor head."""
+    """The server's own code around the layers of `model`."""
 
     def __init__(self, model):
-        self.model = copy.deepcopy(model).requires_grad_(False)
-        core = self.model.base_model
-        self.core = core.decoder if hasattr(core, "decoder") else core
-        for name in ("norm", "ln_f", "final_layernorm", "final_layer_norm", "word_embeddings_layernorm"):
-            if isinstance(getattr(self.core, name, None), nn.Module):
-                setattr(self.core, name, nn.Identity())
-        for name in ("wpe", "embed_positions"):
-            if hasattr(self.core, name):
-                getattr(self.core, name).weight.data.zero_()
-        self.config = self.core.config
-
-    def __call__(self, hidden, mask, cache=None, prompts=None, starts=None):
-        accepts = inspect.signature(self.core.forward).parameters
-        positions = (mask.cumsum(1) - 1).clamp(min=0)[:, -hidden.shape[1] :]
-        hooks = self._add_prompts(prompts, starts)
-        try:
-            return self.core(
-                inputs_embeds=hidden,
-                attention_mask=mask.long(),
-                **({"position_ids": positions} if "position_ids" in accepts else {}),
-                cache=cache,
-                use_cache=cache is not None,
-            ).last_hidden_state
-        finally:
-            for hook in hooks:
-                hook.remove()
-
-    def _add_prompts(self, prompts, starts):
-        if prompts is None:
-            return []
-
-        def adder(own):
-            def add(module, args):
-                hidden = args[0]
-                length = own.shape[1]
-                rows = []
-                for row in range(len(hidden)):
-                    extra = torch.zeros_like(hidden[row])
-                    at = starts[row]
-                    part = own[row if len(own) > 1 else 0]
-                    extra = torch.cat([extra[:at], part, extra[at + length :]])
-                    rows.append(hidden[row] + extra)
-                return (torch.stack(rows), *args[1:])
-
-            return add
-
-        layers = self.core.layers
-        return [
-            layer.register_forward_pre_hook(adder(own)) for layer, own in zip(layers, prompts, strict=True)
-        ]
+        blocks = Span(0, model.config.num_hidden_layers)
+        cut = copy.deepcopy(model).requires_grad_(False)
+        span_cut(blocks)(cut)
+        self.span = SpanModel(cut, blocks, model_blocks=len(blocks))
 
 
 class FakeSession:
@@ -79,7 +32,7 @@ class FakeSession:
         self.calls = []
         self._position = 0
         self._mask = None
-        self._cache = DynamicCache(config=far.config)
+        self._cache = far.span.new_cache()
 
     def reserve(self, rows):
         assert self.batch is None or rows <= self.reserved
@@ -94,10 +47,11 @@ class FakeSession:
         if not 0 <= value <= self._position:
             raise InvalidArgument(f"position {value}")
         if value < self._position:
-            self._cache.crop(value - self._position)
             self._mask = self._mask[:, :value] if value else None
-            if value == 0:
-                self._cache = DynamicCache(config=self.far.config)
+            if value:
+                self._cache.truncate(value)
+            else:
+                self._cache = self.far.span.new_cache()
         self._position = value
 
     def padding(self):
@@ -118,7 +72,7 @@ class FakeSession:
                 f"exceeds pre-allocated maximum {self.max_length}"
             )
         if hypo_ids is not None and self._position:
-            self._cache.reorder_cache(hypo_ids)
+            self._cache.reorder(hypo_ids.tolist())
             self._mask = self._mask[hypo_ids]
             self.batch = len(hypo_ids)
         assert self.batch in (None, rows) or not self._position, (self.batch, rows)
@@ -130,9 +84,16 @@ class FakeSession:
         self._mask = real if self._mask is None else torch.cat([self._mask, real], 1)
         if tokens == 0:
             return inputs
-        output = self.far(inputs.detach(), self._mask, self._cache, prompts, pad)
+        output = self.far.span.forward(
+            inputs.detach(),
+            self._cache,
+            position_ids=positions(self._mask, tokens),
+            mask=None if bool(self._mask.all()) else self._mask,
+            prompts=prompts,
+            prompt_starts=pad,
+        )
         self._position += tokens
-        return output * real[..., None]
+        return output.clone()
 
     def close(self, *exc):
         self.closed = True

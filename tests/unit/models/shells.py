@@ -28,10 +28,10 @@ class LocalRemote(RemoteSequential):
         return self.sessions[-1]
 
     def stateless(self, inputs, prompts, *, pad=None):
-        rows, tokens = inputs.shape[:2]
-        pads = pad or [0] * rows
-        mask = torch.arange(tokens)[None] >= torch.tensor(pads)[:, None]
-        return self.far[0](inputs, mask, None, prompts, pads)
+        mask = None
+        if pad is not None:
+            mask = torch.arange(inputs.shape[1])[None] >= torch.tensor(pad)[:, None]
+        return self.far[0].span.pass_forward(inputs, prompts, mask=mask)
 
 
 def tiny(family="llama", **changes):
@@ -39,6 +39,7 @@ def tiny(family="llama", **changes):
         "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 4, "num_attention_heads": 4,
         "num_key_value_heads": 2, "vocab_size": 64, "max_position_embeddings": 256, "bos_token_id": 1,
         "eos_token_id": None, "pad_token_id": 0, "head_dim": 8,
+        "d_model": 32, "n_heads": 4, "n_layers": 4, "max_seq_len": 256,
         "n_embd": 32, "n_head": 4, "n_layer": 4, "n_positions": 256, "ffn_dim": 48, "word_embed_proj_dim": 32,
     }  # fmt: skip
     known = AutoConfig.for_model(family).to_dict()
@@ -62,7 +63,7 @@ def make_shell(whole, *, prompts=None):
 
 def make_whole(family="llama", seed=0, **changes):
     torch.manual_seed(seed)
-    attention = "eager" if family == "bloom" else "sdpa"
+    attention = "eager" if family in ("bloom", "gemma2", "mpt") else "sdpa"
     model = AutoModelForCausalLM.from_config(tiny(family, **changes), attn_implementation=attention).eval()
     # Random weights of the usual spread answer with one token for ever: make them livelier.
     with torch.no_grad():

@@ -13,6 +13,8 @@ from blockswarm_wire.errors import InvalidArgument, Unsupported
 
 # An attention implementation that transformers knows no mask function for: no mask is ever built.
 _NO_ATTENTION = "blockswarm"
+# Families whose own code fails without a mask; they build one, and nobody reads it.
+_WANT_MASK = frozenset({"mpt"})
 _REFUSED = {
     "output_attentions": "attention weights never leave the servers; remove output_attentions",
     "output_hidden_states": "hidden states between blocks never leave the servers; call model.transformer.h[:k] on "
@@ -105,7 +107,7 @@ def make_remote(core: Any, layers: RemoteLayers, *, mixin: type[Any] = RemoteCor
     """Turn `core`, whose list of layers is `layers` alone, into one that runs remotely."""
     core.__class__ = remote_class(type(core), mixin)
     object.__setattr__(core, "_remote_layers", layers)
-    core.config._attn_implementation = _NO_ATTENTION
+    core.config._attn_implementation = "eager" if core.config.model_type in _WANT_MASK else _NO_ATTENTION
     for name, _ in list(core.named_children()):
         if name.startswith("rotary_emb"):
             setattr(core, name, _NoRotary())

@@ -65,20 +65,20 @@ class Transformer:
         return f"Transformer(word_embeddings={self.word_embeddings}, h={self.h})"
 
 
-class Head:
+class Head(nn.Module):
     """Raw output of the last block [batch, tokens, hidden] to logits [batch, tokens, vocabulary].
 
     Everything that the family does after its layers is included: final norm, head, scaling or capping of logits.
-    Other attributes are those of the model's head module.
+    Parameters and other attributes are those of the model's head module.
     """
 
-    def __init__(self, model: Any, plain: nn.Module | None) -> None:
-        self._model = model
-        self._plain = plain
+    def __init__(self, model: Any, plain: nn.Module) -> None:
+        super().__init__()
+        object.__setattr__(self, "_model", model)  # not a submodule: the model is above this, not below
+        self.plain = plain
 
-    def __call__(self, hidden: torch.Tensor) -> torch.Tensor:
-        embedding = self._model.get_input_embeddings()
-        width = embedding.weight.shape[-1]
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        width = self._model.get_input_embeddings().weight.shape[-1]
         blank = hidden.new_zeros(*hidden.shape[:2], width)
         token = RUN.set(Run(replace=hidden))
         try:
@@ -88,7 +88,7 @@ class Head:
         return logits
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._plain, name)
-
-    def __repr__(self) -> str:
-        return f"Head(final norm + {self._plain})"
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(super().__getattr__("plain"), name)

@@ -88,7 +88,7 @@ class DistributedHeaded(RemoteGeneration, DistributedModel):
     """A model with a head over a base model that runs the remote layers."""
 
     if TYPE_CHECKING:
-        _head: Head
+        _head: Head | None
 
     @property
     def lm_head(self) -> Any:
@@ -122,7 +122,7 @@ def dress(model: Any, core: Any, layers: RemoteLayers) -> Any:
     else:
         make_remote(core, layers)
         model.__class__ = remote_class(type(model), DistributedHeaded)
-        object.__setattr__(model, "_head", Head(model, plain))
+        object.__setattr__(model, "_head", None if plain is None else Head(model, plain))
         model.config._attn_implementation = core.config._attn_implementation
     object.__setattr__(model, "_transformer", Transformer(core, layers.remote))
     object.__setattr__(model, "_prompts", layers.prompts)
