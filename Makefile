@@ -2,14 +2,14 @@
 
 BIN := .venv/bin
 MODEL := .models/smollm2-135m-instruct
-CODE := wire dht client_sdk services tests benchmarks
+CODE := wire dht client_sdk services tests benchmarks scripts
 export PYTHONUNBUFFERED := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help venv model demo test check lint types layers unit bench faults proto format clean
+.PHONY: help venv model demo test check lint types layers unit bench faults reference proto format clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s  %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 venv: ## make .venv with all parts and tools
 	@scripts/venv
@@ -42,8 +42,11 @@ unit: model
 bench: model ## decode speed of three servers on loopback against plain transformers
 	@$(BIN)/python benchmarks/decode.py
 
-faults: model ## 200 seeded kill points over real server processes; FAULTS=n for another number
-	$(BIN)/pytest -m faults $(FAULTS_ARGS) tests/faults
+faults: model ## 210 seeded kill points over real server processes
+	$(BIN)/pytest -m faults -s $(FAULTS_ARGS) tests/faults
+
+reference: venv ## rewrite docs/reference from the code
+	$(BIN)/python scripts/reference.py
 
 proto: venv ## regenerate the protocol's code
 	$(BIN)/python scripts/proto.py

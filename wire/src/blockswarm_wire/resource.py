@@ -20,7 +20,12 @@ _MAX_DOCUMENTS = 1_000
 class _Part(BaseModel):
     # Strict: YAML already has types, and "2" for a number is a mistake worth telling.
     model_config = ConfigDict(
-        extra="forbid", frozen=True, alias_generator=to_camel, populate_by_name=True, strict=True
+        extra="forbid",
+        frozen=True,
+        alias_generator=to_camel,
+        populate_by_name=True,
+        strict=True,
+        use_attribute_docstrings=True,
     )
 
 

@@ -1,0 +1,1 @@
+"""A block server: one process that serves one span of a model."""
