@@ -102,6 +102,12 @@ class TooManySessions(CapacityError):
     code = pb.TOO_MANY_SESSIONS
 
 
+class Busy(CapacityError):
+    """The server has as much work as it may take."""
+
+    code = pb.BUSY
+
+
 class LostError(BlockSwarmError):
     """This server no longer serves the leg: rebuild it, here or elsewhere."""
 
@@ -199,8 +205,10 @@ _BY_STATUS: dict[str, type[BlockSwarmError]] = {
     "INVALID_ARGUMENT": InvalidArgument,
     "OUT_OF_RANGE": InvalidArgument,
     "UNIMPLEMENTED": WrongSpan,
-    "RESOURCE_EXHAUSTED": InvalidArgument,
+    "RESOURCE_EXHAUSTED": Busy,
 }
+# gRPC's own words for a message above the limit, which no retry makes smaller.
+_TOO_LARGE = "larger than max"
 
 
 def to_detail(error: BlockSwarmError) -> pb.ErrorDetail:
@@ -232,4 +240,5 @@ def from_status(status: str, details: str, trailer: bytes | None) -> BlockSwarmE
             return from_detail(pb.ErrorDetail.FromString(trailer))
         except Exception:  # protobuf raises DecodeError, which differs by implementation
             return ServerFault(f"the server's error trailer is malformed ({status}: {details[:200]})")
-    return _BY_STATUS.get(status, Unreachable)(f"{status}: {details[:_MAX_MESSAGE]}")
+    cls = InvalidArgument if _TOO_LARGE in details else _BY_STATUS.get(status, Unreachable)
+    return cls(f"{status}: {details[:_MAX_MESSAGE]}")

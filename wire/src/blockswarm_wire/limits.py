@@ -10,6 +10,11 @@ MAX_TENSOR_DIMS = 4
 # A pass (Forward, Backward) travels in parts of this size; its tensors together are bounded by the second figure.
 PASS_PART_BYTES = 4 * 2**20
 MAX_PASS_BYTES = 512 * 2**20
+# Tokens x batch rows of one pass: it holds the compute thread, so it must not be long.
+MAX_PASS_TOKENS = 16_384
+MAX_PASSES = 4
+PASS_READ_SECONDS = 120.0
+MAX_CALLS = 4_096
 
 # Legs and sessions.
 MAX_INFLIGHT_STEPS = 4
@@ -17,7 +22,10 @@ MAX_SESSIONS = 256
 MAX_BATCH = 1024
 MAX_LENGTH = 2**20
 MAX_ID_BYTES = 64
+FIRST_MESSAGE_SECONDS = 10.0
 OPEN_WITHOUT_STEP_SECONDS = 60.0
+# A peer that takes nothing of what it is sent for this long has stalled.
+WRITE_SECONDS = 30.0
 IDLE_SECONDS = 30 * 60.0
 MAX_ALLOC_TIMEOUT_SECONDS = 600.0
 
@@ -25,6 +33,10 @@ MAX_ALLOC_TIMEOUT_SECONDS = 600.0
 # gone, whatever the size of the step.
 PROGRESS_SECONDS = 1.0
 SILENCE_SECONDS = 3.0
+# The slowest link that may still carry a chunk: a message in transit is not a server's silence.
+MIN_BYTES_PER_SECOND = 4 * 2**20
+# One piece of work that runs longer than this is stuck; no chunk and no pass comes near it.
+STUCK_SECONDS = 180.0
 CONNECT_SECONDS = 3.0
 
 # Records in the DHT.

@@ -10,7 +10,7 @@ import torch
 
 from blockswarm_wire import tensor as codec
 from blockswarm_wire.errors import InvalidArgument, UnsupportedVersion
-from blockswarm_wire.limits import MAX_BATCH, MAX_PASS_BYTES, PASS_PART_BYTES, PROTOCOL_VERSION
+from blockswarm_wire.limits import MAX_BATCH, MAX_PASS_BYTES, MAX_PASS_TOKENS, PASS_PART_BYTES, PROTOCOL_VERSION
 from blockswarm_wire.span import Span
 from blockswarm_wire.v1 import block_server_pb2 as pb
 
@@ -242,6 +242,10 @@ def _check_shapes(shapes: dict[pb.TensorRole, tuple[int, ...]], header: pb.PassH
     batch, tokens = rows[0][:2] if rows else (0, 0)
     if batch > MAX_BATCH:
         raise InvalidArgument(f"hidden: {batch} rows, at most {MAX_BATCH}")
+    if batch * tokens > MAX_PASS_TOKENS:
+        raise InvalidArgument(
+            f"hidden: {batch} rows of {tokens} tokens, at most {MAX_PASS_TOKENS} tokens in one pass: send fewer rows"
+        )
     if header.pad and (len(header.pad) != batch or max(header.pad) > tokens):
         raise InvalidArgument(
             f"pad: {len(header.pad)} entries up to {max(header.pad)} for {batch} rows of {tokens}"

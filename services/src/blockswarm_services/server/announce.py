@@ -26,7 +26,6 @@ class Announcer:
         self._changed = asyncio.Event()
         self._issued = 0.0
         self._task: asyncio.Task[None] | None = None
-        self._stored = asyncio.Condition()
         self.online = asyncio.Event()
 
     @property
@@ -54,8 +53,9 @@ class Announcer:
         try:
             async with asyncio.timeout(deadline):
                 await self._node.store_server(self._record())
-        except TimeoutError:
-            logger.warning("OFFLINE was not stored in time; the record expires by itself")
+        except Exception as error:
+            # Whatever the DHT's trouble, leaving goes on.
+            logger.warning("OFFLINE was not stored; the record expires by itself", extra={"cause": repr(error)})
 
     def _record(self) -> ServerRecord:
         # Readers order one writer's records by time, so it must strictly grow.

@@ -11,6 +11,7 @@ from typing import Any
 
 from blockswarm_services.server.schedule import Kind, Ready, pick
 from blockswarm_wire.errors import BlockSwarmError, Gone, ServerFault
+from blockswarm_wire.limits import STUCK_SECONDS
 
 logger = logging.getLogger(__name__)
 
@@ -50,13 +51,21 @@ class Engine:
         self._arrivals = itertools.count()
         self._round: list[Job] = []
         self._stopped = False
+        self._poisoned = False
+        self._began = 0.0
         self._thread = threading.Thread(target=self._run, name="compute", daemon=True)
         self._thread.start()
 
     @property
     def alive(self) -> bool:
-        """Whether the compute thread runs."""
-        return self._thread.is_alive() and not self._stopped
+        """Whether the compute thread runs and its device is sound."""
+        return self._thread.is_alive() and not self._stopped and not self._poisoned
+
+    @property
+    def stuck(self) -> bool:
+        """Whether one piece of work has been running for longer than any may."""
+        began = self._began
+        return began > 0 and time.perf_counter() - began > STUCK_SECONDS
 
     @property
     def queued(self) -> int:
@@ -123,15 +132,20 @@ class Engine:
         if job.cancelled:
             _resolve(job, Gone("cancelled"))
             return
+        self._began = started
         try:
             value = job.compute()
         except BlockSwarmError as error:
             _resolve(job, error)
         except Exception as error:
             logger.exception("compute failed")
+            # After an error of the device every later operation fails too: another process must take over.
+            self._poisoned = self._poisoned or "CUDA error" in str(error)
             _resolve(job, ServerFault(f"{type(error).__name__} while computing; see the server's log"))
         else:
             _resolve(job, Outcome(value, started - job.submitted, time.perf_counter() - started))
+        finally:
+            self._began = 0.0
 
     def _abandon(self) -> None:
         with self._wake:
@@ -147,6 +161,7 @@ def _resolve(job: Job, result: "Outcome | BlockSwarmError") -> None:
             return
         if isinstance(result, BaseException):
             job.future.set_exception(result)
+            job.future.exception()  # the caller may have gone; that is not "never retrieved"
         else:
             job.future.set_result(result)
 

@@ -18,7 +18,7 @@ from blockswarm_services.server.opening import check_open, open_timeout
 from blockswarm_services.server.schedule import Kind
 from blockswarm_services.server.step import apply, describe
 from blockswarm_wire import limits
-from blockswarm_wire.errors import TRAILER, BlockSwarmError, Idle, InvalidArgument, Unsupported, to_detail
+from blockswarm_wire.errors import TRAILER, BlockSwarmError, Draining, Idle, InvalidArgument, Unsupported, to_detail
 from blockswarm_wire.span import Span
 from blockswarm_wire.v1 import block_server_pb2 as pb
 
@@ -29,6 +29,10 @@ logger = logging.getLogger(__name__)
 _keys = itertools.count(1)
 _EOF: Any = grpc.aio.EOF  # type: ignore[attr-defined]  # the stubs do not know it
 Context = Any  # grpc.aio.ServicerContext[pb.InferRequest, pb.InferResponse]; the stubs know no read()
+
+
+class _Stalled(Exception):
+    """The client does not read what it is sent."""
 
 
 class InferStream:
@@ -54,19 +58,20 @@ class InferStream:
             if task is not None:
                 task.uncancel()
             await self._settle()
-            await abort(self._context, reason)
+            await self._abort(reason)
         except BlockSwarmError as error:
+            if self._leg is not None and self._leg.reason is None:
+                self._leg.reason = error
             await self._settle()
-            await abort(self._context, error)
+            await self._abort(error)
+        except _Stalled:
+            logger.warning("the client does not read; its leg is closed")
         finally:
             await self._settle()
 
     async def notify(self, notice: pb.Notice) -> None:
         """Tell the client that the server is leaving."""
-        # A client that does not read must not hold up the others.
-        with contextlib.suppress(TimeoutError, asyncio.CancelledError, grpc.RpcError):
-            async with asyncio.timeout(1.0):
-                await self._write(pb.InferResponse(notice=notice))
+        await self._write(pb.InferResponse(notice=notice))
 
     async def _serve(self) -> None:
         open_ = await self._read_open()
@@ -88,7 +93,7 @@ class InferStream:
             failpoint("replied")
 
     async def _read_open(self) -> pb.Open:
-        request = await self._read(limits.OPEN_WITHOUT_STEP_SECONDS)
+        request = await self._read(limits.FIRST_MESSAGE_SECONDS)
         if request is None or request.WhichOneof("body") != "open":
             raise InvalidArgument("body: the first message of a stream must be `open`")
         failpoint("open")
@@ -103,8 +108,18 @@ class InferStream:
         return None if request is _EOF else request
 
     async def _write(self, response: pb.InferResponse) -> None:
-        async with self._writing:
-            await self._context.write(response)
+        try:
+            async with asyncio.timeout(limits.WRITE_SECONDS), self._writing:
+                await self._context.write(response)
+        except TimeoutError:
+            # The write is still pending in gRPC, so nothing more can be sent on this stream.
+            raise _Stalled from None
+
+    async def _abort(self, error: BlockSwarmError) -> None:
+        # A client that does not read does not take the status either; the end of this handler ends the call.
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(limits.WRITE_SECONDS):
+                await abort(self._context, error)
 
     async def _open(self, open_: pb.Open) -> Leg:
         span = check_open(open_, self._host)
@@ -112,10 +127,12 @@ class InferStream:
         assert task is not None
         state = sessions.LegState(max_batch=open_.max_batch, max_length=open_.max_length)
         leg = Leg(next(_keys), (open_.session_id, open_.leg_id), open_.epoch, span, state, task)
-        await self._host.legs.register(leg)
         self._leg = leg
         self._host.streams[leg.key] = self
+        await self._host.legs.register(leg, self._say_waiting)
         await self._host.legs.admit(leg, open_timeout(open_), self._say_waiting)
+        if self._host.draining:
+            raise Draining("this server is leaving and takes no new legs")
         leg.cache = self._host.model.new_cache(span.start, span.end, limit=open_.max_length)
         return leg
 
@@ -161,6 +178,8 @@ class InferStream:
             if done:
                 self._job = None
                 return job.future.result()
+            if engine.stuck:
+                continue  # silence is the truth: clients fail over, and /healthz is red
             progress = pb.Progress(seq=seq, queue_position=engine.position(job))
             await self._write(pb.InferResponse(progress=progress))
 
@@ -169,6 +188,7 @@ class InferStream:
         leg, self._leg = self._leg, None
         if leg is None:
             return
+        leg.ending = True
         job, self._job = self._job, None
         try:
             if job is not None:

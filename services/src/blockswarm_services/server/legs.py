@@ -3,7 +3,7 @@
 import asyncio
 import math
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -22,6 +22,7 @@ from blockswarm_wire.span import Span
 MAX_LEGS_PER_SESSION = 16
 MAX_EPOCHS = 16_384
 Name = tuple[str, str]
+Progress = Callable[[int], Awaitable[None]]
 
 
 @dataclass(eq=False, slots=True)
@@ -36,10 +37,11 @@ class Leg:
     task: "asyncio.Task[object]"
     cache: LegCache | None = None
     reason: BlockSwarmError | None = None
+    ending: bool = False
 
     def end(self, reason: BlockSwarmError) -> None:
-        """Make the leg's stream end with `reason`."""
-        if self.reason is None:
+        """Make the leg's stream end with `reason`, unless it is ending already."""
+        if self.reason is None and not self.ending:
             self.reason = reason
             self.task.cancel()
 
@@ -93,8 +95,12 @@ class Legs:
         """Opens that wait for memory."""
         return self._ledger.waiting
 
-    async def register(self, leg: Leg) -> None:
+    async def register(self, leg: Leg, progress: Progress) -> None:
         """Take up a leg; an older epoch of it is ended and its memory freed first.
+
+        Args:
+            leg: the new one; give it to `forget` also when this raises.
+            progress: called about once a second while the older one's last step runs.
 
         Raises:
             StaleEpoch: the epoch is not higher than the last one of this leg.
@@ -112,10 +118,12 @@ class Legs:
         self._closed[leg.key] = asyncio.Event()
         if older is not None:
             older.end(Fenced(f"epoch {leg.epoch} of this leg was opened"))
-            await self._closed[older.key].wait()
+            closed = self._closed[older.key]
+            while not closed.is_set():
+                await _signalled(closed, progress, 0)
 
-    async def admit(self, leg: Leg, timeout: float, progress: Callable[[int], object]) -> None:
-        """Wait until the leg's KV promise fits; `progress(queue position)` is scheduled while it waits.
+    async def admit(self, leg: Leg, timeout: float, progress: Progress) -> None:
+        """Wait until the leg's KV promise fits; `progress(queue position)` is called about once a second.
 
         Raises:
             NeverFits: it never will.
@@ -178,12 +186,10 @@ class Legs:
             )
 
 
-async def _signalled(event: asyncio.Event, progress: Callable[[int], object], position: int) -> None:
+async def _signalled(event: asyncio.Event, progress: Progress, position: int) -> None:
     """Wait for `event`, at most a second; then say where the caller stands."""
     try:
         async with asyncio.timeout(1.0):
             await event.wait()
     except TimeoutError:
-        result = progress(position)
-        if asyncio.iscoroutine(result):
-            await result
+        await progress(position)

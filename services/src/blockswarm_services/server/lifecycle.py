@@ -7,9 +7,12 @@ import logging
 import os
 import signal
 import socket
+import threading
 import time
 import uuid
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import grpc
 import torch
@@ -32,7 +35,7 @@ from blockswarm_services.server.settings import Settings
 from blockswarm_services.server.throughput import Throughput, measure
 from blockswarm_services.termination import write_termination_message
 from blockswarm_wire.errors import InvalidArgument
-from blockswarm_wire.limits import MAX_SESSIONS, SERVER_OPTIONS
+from blockswarm_wire.limits import MAX_CALLS, MAX_SESSIONS, SERVER_OPTIONS
 from blockswarm_wire.model.anatomy import read_config
 from blockswarm_wire.model.source import ModelFolder, open_model
 from blockswarm_wire.record import ServerRecord, State
@@ -41,6 +44,7 @@ from blockswarm_wire.v1 import block_server_pb2_grpc as pb_grpc
 
 logger = logging.getLogger(__name__)
 _LEAVE_SECONDS = 2.0
+_T = TypeVar("_T")
 
 
 class BlockServer:
@@ -51,7 +55,7 @@ class BlockServer:
         self._instance = uuid.uuid4().hex[:16]
         self._stop = asyncio.Event()
         self._failure = ""
-        self._server = grpc.aio.server(options=SERVER_OPTIONS)
+        self._server = grpc.aio.server(options=SERVER_OPTIONS, maximum_concurrent_rpcs=MAX_CALLS)
         self._health = HealthServicer()
         self._throughput = Throughput(0.0, 0.0)
         self._host: Host | None = None
@@ -68,11 +72,14 @@ class BlockServer:
         port = self._bind()
         self._address = advertised(self._settings.announce, self._settings.listen, port)
         self._catch_signals()
-        await asyncio.to_thread(self._identify)
+        await self._unless_stopped(self._identify)
+        if self._stop.is_set():
+            return 0
         await self._join()
         try:
             await self._load()
-            await self._serve()
+            if not self._stop.is_set():
+                await self._serve()
             await self._stop.wait()
             await self._leave()
         finally:
@@ -129,9 +136,8 @@ class BlockServer:
 
     async def _load(self) -> None:
         settings, began = self._settings, time.perf_counter()
-        loading = asyncio.create_task(
-            asyncio.to_thread(
-                SpanModel.load,
+        model = await self._unless_stopped(
+            lambda: SpanModel.load(
                 self._folder,
                 settings.span,
                 dtype=torch_dtype(settings.dtype),
@@ -139,19 +145,45 @@ class BlockServer:
                 progress=LoadProgress(),
             )
         )
-        stop = asyncio.create_task(self._stop.wait())
-        await asyncio.wait((loading, stop), return_when=asyncio.FIRST_COMPLETED)
-        stop.cancel()
-        if not loading.done():
-            raise SystemExit(0)
-        model = loading.result()
-        self._throughput = await asyncio.to_thread(measure, model, settings.span.start, settings.span.end)
+        if model is None:
+            return
+        measured = await self._unless_stopped(lambda: measure(model, settings.span.start, settings.span.end))
+        if measured is None:
+            return
+        self._throughput = measured
         self._host = self._assemble(model)
         self._host.metrics.load_seconds.set(time.perf_counter() - began)
         logger.info(
             "model loaded",
             extra={"blocks": str(settings.span), "seconds": round(time.perf_counter() - began, 2)},
         )
+
+    async def _unless_stopped(self, work: Callable[[], _T]) -> _T | None:
+        """The result of `work` on a thread of its own; None when the server is stopped before it is done.
+
+        The thread is a daemon: an orderly end must not wait for a download or for gigabytes to be read.
+        """
+        done: asyncio.Future[_T] = asyncio.get_running_loop().create_future()
+
+        def settle(outcome: Callable[[], None]) -> None:
+            if not done.done():
+                outcome()
+
+        def run() -> None:
+            try:
+                result = work()
+            except BaseException as error:
+                failure = error
+                loop.call_soon_threadsafe(settle, lambda: done.set_exception(failure))
+            else:
+                loop.call_soon_threadsafe(settle, lambda: done.set_result(result))
+
+        loop = asyncio.get_running_loop()
+        threading.Thread(target=run, name="load", daemon=True).start()
+        stop = asyncio.create_task(self._stop.wait())
+        await asyncio.wait((done, stop), return_when=asyncio.FIRST_COMPLETED)
+        stop.cancel()
+        return done.result() if done.done() else None
 
     def _assemble(self, model: SpanModel) -> Host:
         settings, engine = self._settings, Engine()
@@ -218,7 +250,8 @@ class BlockServer:
         }
 
     def _alive(self) -> bool:
-        return self._host is not None and self._host.engine.alive and not self._failure
+        host = self._host
+        return host is not None and host.engine.alive and not host.engine.stuck and not self._failure
 
     def _ready(self) -> bool:
         return self._alive() and self._announcer.online.is_set() and not self._stop.is_set()

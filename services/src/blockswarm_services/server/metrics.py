@@ -1,5 +1,6 @@
 """What Prometheus sees of a block server. Used and total, never only a ratio; every series exists at zero."""
 
+import re
 from collections.abc import Callable, Iterator
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -13,10 +14,14 @@ from blockswarm_services.server.schedule import Kind
 from blockswarm_wire.errors import BY_CODE, LostError
 
 _STEP_BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10)
+
+
+def _snake(name: str) -> str:
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
+
+
 _PHASES = {Kind.DECODE: "decode", Kind.PREFILL: "prefill", Kind.PASS: "pass"}
-_LOST = {cls.__name__: _reason for cls in BY_CODE.values() if issubclass(cls, LostError) for _reason in [
-    "".join("_" + c.lower() if c.isupper() else c for c in cls.__name__).lstrip("_")
-]}  # fmt: skip
+_LOST = {cls: _snake(cls.__name__) for cls in BY_CODE.values() if issubclass(cls, LostError)}
 
 
 class _Kv(Collector):
@@ -109,4 +114,4 @@ class Metrics:
     def observe_end(self, leg: Leg) -> None:
         """A leg ended; it counts as lost when this side gave a reason."""
         if isinstance(leg.reason, LostError):
-            self.lost.labels(_LOST[type(leg.reason).__name__]).inc()
+            self.lost.labels(_LOST[type(leg.reason)]).inc()

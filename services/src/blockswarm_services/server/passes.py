@@ -1,6 +1,7 @@
 """Serving Forward and Backward: read a pass, run it on the compute thread, stream the answer."""
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ from blockswarm_services.server.model import SpanModel
 from blockswarm_services.server.opening import check_range
 from blockswarm_services.server.schedule import Kind
 from blockswarm_wire import limits
-from blockswarm_wire.errors import Draining, Idle, InvalidArgument
+from blockswarm_wire.errors import Busy, Draining, Idle, InvalidArgument
 from blockswarm_wire.passes import Pass, PassReader, write_pass
 from blockswarm_wire.tensor import check_finite
 from blockswarm_wire.v1 import block_server_pb2 as pb
@@ -29,18 +30,49 @@ async def serve_pass(host: "Host", context: Any, *, backward: bool) -> None:
     Raises:
         BlockSwarmError: what the call shall end with.
     """
-    what = await _read(host, context, backward=backward)
+    async with _place(host):
+        await _serve(host, context, backward=backward)
+
+
+@contextlib.asynccontextmanager
+async def _place(host: "Host") -> AsyncIterator[None]:
+    """One of the few passes at a time: each holds its tensors in memory until it is answered."""
+    if host.passes >= limits.MAX_PASSES:
+        raise Busy(f"{host.passes} passes are under way, the limit is {limits.MAX_PASSES}", retry_after=0.5)
+    host.passes += 1
+    try:
+        yield
+    finally:
+        host.passes -= 1
+
+
+async def _serve(host: "Host", context: Any, *, backward: bool) -> None:
+    try:
+        async with asyncio.timeout(limits.PASS_READ_SECONDS):
+            what = await _read(host, context, backward=backward)
+    except TimeoutError:
+        raise Idle(f"the pass was not whole within {limits.PASS_READ_SECONDS:.0f} s") from None
     job = host.engine.submit(
         Kind.PASS, what.tensors[pb.HIDDEN].shape[:2].numel(), _compute(host, what, backward)
     )
     try:
         while not (await asyncio.wait((job.future,), timeout=limits.PROGRESS_SECONDS))[0]:
-            await context.write(pb.PassPart(progress=pb.Progress(queue_position=host.engine.position(job))))
+            if not host.engine.stuck:
+                progress = pb.Progress(queue_position=host.engine.position(job))
+                await _write(context, pb.PassPart(progress=progress))
     finally:
         host.engine.cancel(job)  # of use when the caller has gone; a finished job is left alone
     answer: Pass = job.future.result().value
     for part in write_pass(answer):
-        await context.write(part)
+        await _write(context, part)
+
+
+async def _write(context: Any, part: pb.PassPart) -> None:
+    try:
+        async with asyncio.timeout(limits.WRITE_SECONDS):
+            await context.write(part)
+    except TimeoutError:
+        raise Idle(f"the answer was not read for {limits.WRITE_SECONDS:.0f} s") from None
 
 
 async def _read(host: "Host", context: Any, *, backward: bool) -> Pass:
@@ -95,8 +127,8 @@ def run_forward(model: SpanModel, what: Pass) -> Pass:
 def run_backward(model: SpanModel, what: Pass) -> Pass:
     """The gradients of a pass with respect to its inputs and prompts; the forward pass is run again for them."""
     hidden, prompts, mask = _inputs(model, what)
+    check_finite(what.tensors[pb.GRAD_OUTPUT], field="grad_output", keep=what.mask())
     given = what.tensors[pb.GRAD_OUTPUT].to(hidden)
-    check_finite(given, field="grad_output", keep=what.mask())
     wanted = [hidden.requires_grad_()]
     if prompts is not None:
         wanted.append(prompts.requires_grad_())

@@ -37,6 +37,7 @@ class Host:
     legs: Legs
     metrics: Metrics
     draining: bool = False
+    passes: int = 0
     streams: dict[int, InferStream] = field(default_factory=dict)
 
     def opened(self) -> pb.Opened:

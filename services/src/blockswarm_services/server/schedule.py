@@ -28,8 +28,8 @@ class Ready:
 def pick(ready: Sequence[Ready], budget: int = PREFILL_BUDGET) -> list[int]:
     """Indices of the work of the next round, in order of service.
 
-    Every decode, then prefill in order of arrival within `budget` rows (the first one always: a chunk that is larger
-    than the budget must not starve), then one stateless pass if there is no prefill: nothing waits for ever.
+    Every decode, then prefill chunks and stateless passes in order of arrival within `budget` rows; the first of them
+    always, since one that is larger than the budget must not starve.
     """
     decodes = [index for index, work in enumerate(ready) if work.kind is Kind.DECODE]
     others = sorted(

@@ -11,6 +11,7 @@ from blockswarm_services.server.legs import Leg
 from blockswarm_services.server.sessions import LegState, Plan, StepRequest
 from blockswarm_wire import tensor as codec
 from blockswarm_wire.errors import CallerError, InvalidArgument, ServerFault
+from blockswarm_wire.limits import MAX_BATCH, MAX_TENSOR_DIMS
 from blockswarm_wire.v1 import block_server_pb2 as pb
 from blockswarm_wire.v1 import tensor_pb2
 
@@ -30,6 +31,15 @@ def describe(step: pb.Step) -> StepRequest:
     if kind is None:
         raise InvalidArgument("input: a step needs hidden states or token ids")
     shape = getattr(step, kind).shape
+    # Lengths first: a hostile list of millions must not be copied or printed.
+    for field, length, limit in (
+        (f"{kind}: shape", len(shape), MAX_TENSOR_DIMS),
+        ("prompts: shape", len(step.prompts.shape), MAX_TENSOR_DIMS),
+        ("pad", len(step.pad), MAX_BATCH),
+        ("hypo_ids", len(step.hypo_ids), MAX_BATCH),
+    ):
+        if length > limit:
+            raise InvalidArgument(f"{field}: {length} entries, more than {limit}")
     if len(shape) < 2:
         raise InvalidArgument(f"{kind}: shape {list(shape)} lacks batch or tokens")
     return StepRequest(
@@ -74,7 +84,7 @@ def _prepare(model: "SpanModel", leg: Leg, plan: Plan) -> LegCache:
         return model.new_cache(leg.span.start, leg.span.end, limit=leg.state.max_length)
     cache.truncate(plan.truncate_to)
     if plan.hypo_ids:
-        cache.reorder(torch.tensor(plan.hypo_ids, device=model.device))
+        cache.reorder(plan.hypo_ids)
     return cache
 
 

@@ -17,6 +17,7 @@ class ErrorCode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     UNSUPPORTED_VERSION: _ClassVar[ErrorCode]
     CACHE_FULL: _ClassVar[ErrorCode]
     TOO_MANY_SESSIONS: _ClassVar[ErrorCode]
+    BUSY: _ClassVar[ErrorCode]
     WRONG_MODEL: _ClassVar[ErrorCode]
     WRONG_SPAN: _ClassVar[ErrorCode]
     FENCED: _ClassVar[ErrorCode]
@@ -38,6 +39,7 @@ UNSUPPORTED: ErrorCode
 UNSUPPORTED_VERSION: ErrorCode
 CACHE_FULL: ErrorCode
 TOO_MANY_SESSIONS: ErrorCode
+BUSY: ErrorCode
 WRONG_MODEL: ErrorCode
 WRONG_SPAN: ErrorCode
 FENCED: ErrorCode
