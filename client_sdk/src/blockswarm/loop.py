@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 _T = TypeVar("_T")
 _lock = threading.Lock()
 _loop: asyncio.AbstractEventLoop | None = None
+_thread: threading.Thread | None = None
 _owner = 0
 
 
@@ -23,12 +24,13 @@ def loop() -> asyncio.AbstractEventLoop:
     Raises:
         ForkedError: it was started before this process was forked.
     """
-    global _loop, _owner
+    global _loop, _owner, _thread
     with _lock:
         if _loop is None:
             _loop = asyncio.new_event_loop()
             _owner = os.getpid()
-            threading.Thread(target=_loop.run_forever, name="blockswarm-loop", daemon=True).start()
+            _thread = threading.Thread(target=_loop.run_forever, name="blockswarm-loop", daemon=True)
+            _thread.start()
         elif _owner != os.getpid():
             raise ForkedError(
                 "blockswarm was used before this process was forked, and its connections do not survive a fork: "
@@ -52,7 +54,7 @@ def run(work: Coroutine[Any, Any, _T]) -> _T:
     Raises:
         RuntimeError: called on the background loop itself, which would wait for itself.
     """
-    if threading.current_thread().name == "blockswarm-loop":
+    if _thread is not None and threading.get_ident() == _thread.ident:
         work.close()
         raise RuntimeError("a blocking call was made on the SDK's own event loop; use the async twin there")
     future = submit(work)

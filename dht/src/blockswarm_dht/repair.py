@@ -101,7 +101,8 @@ class RepairLoop:
     async def first_round(self, timeout: float) -> None:
         """Return after every peer was tried once, or after `timeout` seconds."""
         try:
-            await asyncio.wait_for(self._first_round.wait(), timeout)
+            async with asyncio.timeout(timeout):
+                await self._first_round.wait()
         except TimeoutError:
             logger.info("some DHT peers did not answer yet; going on without them")
 

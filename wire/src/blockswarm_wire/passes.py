@@ -10,7 +10,13 @@ import torch
 
 from blockswarm_wire import tensor as codec
 from blockswarm_wire.errors import InvalidArgument, UnsupportedVersion
-from blockswarm_wire.limits import MAX_BATCH, MAX_PASS_BYTES, MAX_PASS_TOKENS, PASS_PART_BYTES, PROTOCOL_VERSION
+from blockswarm_wire.limits import (
+    MAX_BATCH,
+    MAX_PASS_BYTES,
+    MAX_PASS_TOKENS,
+    PASS_PART_BYTES,
+    PROTOCOL_VERSION,
+)
 from blockswarm_wire.span import Span
 from blockswarm_wire.v1 import block_server_pb2 as pb
 

@@ -1,5 +1,6 @@
 """`generate` of transformers over a session: several turns, beams, and only new tokens on the wire."""
 
+import inspect
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -9,7 +10,7 @@ from blockswarm.models.core import refuse
 from blockswarm.models.protocol import Session
 from blockswarm.models.settings import Settings
 from blockswarm.models.turn import OwnPart, Turn
-from blockswarm_wire.errors import Unsupported
+from blockswarm_wire.errors import InvalidArgument, Unsupported
 
 _REFUSED = {
     "negative_prompt_ids": "classifier-free guidance needs a second cache; remove negative_prompt_ids",
@@ -64,6 +65,8 @@ class RemoteGeneration:
             MaxLengthExceeded: the session is too short for the tokens asked for.
         """
         self._refuse(generation_config, kwargs)
+        if session is not None and inspect.iscoroutinefunction(session.step):
+            raise InvalidArgument("session: generate needs a blocking InferenceSession, not its async twin")
         if inputs is None:
             inputs = kwargs.pop("input_ids", None)
         session = self.active_session if session is None else session

@@ -96,7 +96,8 @@ class RemoteSequenceManager:
         while self._views is None:
             wake = self._wake
             try:
-                await asyncio.wait_for(wake.wait(), max(0.0, deadline - time.monotonic()))
+                async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
+                    await wake.wait()
             except TimeoutError:
                 raise Unreachable(
                     f"the swarm did not answer within {self.config.connect_timeout:.0f} s: "
@@ -182,7 +183,8 @@ class RemoteSequenceManager:
         release = self._next_release(now)
         pause = timeout if release is None else min(timeout, release - now)
         try:
-            await asyncio.wait_for(wake.wait(), max(0.0, pause))
+            async with asyncio.timeout(max(0.0, pause)):
+                await wake.wait()
         except TimeoutError:
             return pause < timeout
         return True

@@ -118,7 +118,8 @@ class Pinger:
     async def first_round(self, timeout: float) -> None:
         """Return once every target was measured once, or after `timeout` seconds."""
         try:
-            await asyncio.wait_for(self._rounds.wait(), timeout)
+            async with asyncio.timeout(timeout):
+                await self._rounds.wait()
         except TimeoutError:
             logger.debug("some servers were not measured yet")
 
@@ -136,7 +137,8 @@ class Pinger:
             if self._targets:
                 self._rounds.set()
             try:
-                await asyncio.wait_for(self._kick.wait(), 1.0)
+                async with asyncio.timeout(1.0):
+                    await self._kick.wait()
             except TimeoutError:
                 continue
 

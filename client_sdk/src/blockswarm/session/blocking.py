@@ -108,8 +108,14 @@ class InferenceSession:
 
     def close(self, *exc_details: object) -> None:
         """Close all streams; the servers free the KV. Idempotent."""
-        if self._finalizer.detach() is not None:
+        if self._finalizer.detach() is None:
+            return
+        try:
             loop.run(self._session.close(*exc_details))
+        except BaseException:
+            # Interrupted: let the rest end in the background, rather than hold KV until the servers find it idle.
+            loop.submit(self._session.close())
+            raise
 
     def __enter__(self) -> Self:
         return self

@@ -46,16 +46,19 @@ class SessionLost(BlockSwarmError):
 
 @dataclass(slots=True)
 class Budget:
-    """Retries and time that one step may spend on one range of blocks."""
+    """Retries and time that one step may spend on one range of blocks, with all that it becomes.
+
+    `unfit`: servers that are too small for the session; no use asking them again.
+    """
 
     config: ClientConfig
-    blocks: str
     rng: random.Random
+    unfit: set[str] = field(default_factory=set)
     attempts: list[Attempt] = field(default_factory=list)
     started: float = field(default_factory=time.monotonic)
     spent: int = 0
 
-    def spend(self, server_id: str, instance: str, error: BlockSwarmError) -> None:
+    def spend(self, blocks: str, server_id: str, instance: str, error: BlockSwarmError) -> None:
         """Count a failed attempt.
 
         Knocking again at a process that is known to be gone is bounded by the failover timeout, not by the number of
@@ -68,18 +71,17 @@ class Budget:
             attempt.instance == instance and isinstance(attempt.error, Unreachable)
             for attempt in self.attempts
         )
-        self.attempts.append(
-            Attempt(self.blocks, server_id, instance, error, time.monotonic() - self.started)
-        )
+        self.attempts.append(Attempt(blocks, server_id, instance, error, time.monotonic() - self.started))
         self.spent += not again
         if self.spent > self.config.max_retries:
-            raise self.lost(f"{self.spent} attempts failed") from error
-        self.check()
+            raise self.lost(blocks, f"{self.spent} attempts failed") from error
+        self.check(blocks)
 
-    def check(self) -> None:
+    def check(self, blocks: str) -> None:
         """Raise SessionLost when the failover deadline has passed."""
         if self.left <= 0:
-            raise self.lost(f"no server within the failover timeout of {self.config.failover_timeout:.0f} s")
+            waited = f"{self.config.failover_timeout:.0f} s"
+            raise self.lost(blocks, f"no server within the failover timeout of {waited}")
 
     @property
     def left(self) -> float:
@@ -95,6 +97,6 @@ class Budget:
         bound: float = min(self.config.min_backoff * 2 ** min(failures - 2, 20), self.config.max_backoff)
         return min(bound * self.rng.uniform(0.5, 1.0), max(self.left, 0.0))
 
-    def lost(self, why: str) -> SessionLost:
+    def lost(self, blocks: str, why: str) -> SessionLost:
         """The error that ends the step."""
-        return SessionLost(self.blocks, self.attempts, why)
+        return SessionLost(blocks, self.attempts, why)

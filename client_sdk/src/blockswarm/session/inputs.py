@@ -71,7 +71,8 @@ def check_inputs(
             f"exceeds pre-allocated maximum {session.max_length}"
         )
     order = _order(session, hypo_ids, batch)
-    hidden = inputs.detach().to(device="cpu", dtype=dtype or inputs.dtype)
+    # A copy: the history keeps it for replay, whatever the caller does with the tensor afterwards.
+    hidden = inputs.detach().to(device="cpu", dtype=dtype or inputs.dtype, copy=True)
     return Inputs(
         hidden=hidden,
         prompts=_prompts(session, prompts, batch, tokens, hidden),
@@ -111,7 +112,7 @@ def _prompts(
         raise InvalidArgument(f"prompts: shape {shape}, expected {wanted}")
     if shape[3] != hidden.shape[2]:
         raise InvalidArgument(f"prompts: shape {shape}, expected {wanted}")
-    return prompts.detach().to(hidden)
+    return prompts.detach().to(device=hidden.device, dtype=hidden.dtype, copy=True)
 
 
 def _pad(pad: list[int] | None, batch: int, tokens: int) -> tuple[int, ...]:

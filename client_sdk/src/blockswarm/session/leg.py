@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import grpc.aio
@@ -16,14 +16,16 @@ from blockswarm_wire.errors import (
     TRAILER,
     Aborted,
     BlockSwarmError,
+    InvalidArgument,
     ServerFault,
     Unreachable,
     from_detail,
     from_status,
 )
-from blockswarm_wire.limits import PROTOCOL_VERSION
+from blockswarm_wire.limits import MAX_INFLIGHT_STEPS, MIN_BYTES_PER_SECOND, PROTOCOL_VERSION
 from blockswarm_wire.v1 import block_server_pb2 as pb
 from blockswarm_wire.v1 import block_server_pb2_grpc as pb_grpc
+from blockswarm_wire.v1 import tensor_pb2
 
 _TICKS = 12
 _EOF: Any = grpc.aio.EOF  # type: ignore[attr-defined]  # the stubs do not know it
@@ -42,6 +44,8 @@ class Terms:
     alloc_timeout: float
     server_timeout: float
     silence_timeout: float
+    hidden_size: int
+    dtype: torch.dtype
     adapter: str = ""
 
 
@@ -68,6 +72,8 @@ class Leg:
         self._waiting: dict[int, asyncio.Future[pb.StepResult]] = {}
         self._opened: asyncio.Future[pb.Opened] = asyncio.get_running_loop().create_future()
         self._dead: BlockSwarmError | None = None
+        self._abandoned = False
+        self.max_inflight = 1
         self._reader = asyncio.create_task(self._read(), name=f"leg {hop.start}:{hop.end}")
 
     @classmethod
@@ -100,28 +106,34 @@ class Leg:
             alloc_timeout_seconds=terms.alloc_timeout,
         )
         await self._write(pb.InferRequest(open=message), terms.server_timeout)
-        await self._answer(self._opened, terms.server_timeout)
+        opened = await self._answer(self._opened, terms.server_timeout)
+        # The process that answers, which may be newer than the one that the record told of.
+        self.hop = replace(hop, instance=opened.instance_id or hop.instance)
+        self.max_inflight = max(1, min(opened.max_inflight, MAX_INFLIGHT_STEPS))
 
-    async def step(
-        self, entry: Entry, *, hidden_size: int, dtype: torch.dtype, want: pb.Want = pb.WANT_HIDDEN
-    ) -> Output:
+    @property
+    def abandoned(self) -> bool:
+        """Whether it ended from this side, by `abandon` or a cancelled call: nobody's fault."""
+        return self._abandoned
+
+    async def step(self, entry: Entry) -> Output:
         """Send one step and wait for its result."""
-        return await self.result(
-            await self.send(entry, hidden_size=hidden_size, dtype=dtype, want=want), entry, want
-        )
+        try:
+            return await self.result(await self.send(entry), entry)
+        except Aborted:
+            # An earlier step, whose caller had gone, failed before this one arrived. Now its error is known here.
+            return await self.result(await self.send(entry), entry)
 
-    async def send(
-        self, entry: Entry, *, hidden_size: int, dtype: torch.dtype, want: pb.Want = pb.WANT_HIDDEN
-    ) -> int:
+    async def send(self, entry: Entry, want: pb.Want = pb.WANT_HIDDEN) -> int:
         """Send one step; its number, for `result`."""
         if self._dead is not None:
             raise self._dead
         self._seq += 1
-        hidden = entry.hidden
+        seq, hidden = self._seq, entry.hidden
         if hidden is None:
-            hidden = torch.empty(entry.batch, 0, hidden_size, dtype=dtype)
+            hidden = torch.empty(entry.batch, 0, self._terms.hidden_size, dtype=self._terms.dtype)
         step = pb.Step(
-            seq=self._seq,
+            seq=seq,
             position=entry.position,
             pad=entry.pad,
             hypo_ids=entry.hypo_ids,
@@ -131,41 +143,53 @@ class Leg:
         )
         if entry.prompts is not None:
             step.prompts.CopyFrom(codec.encode(entry.prompts, field="prompts"))
-        seq = self._seq
         self._waiting[seq] = asyncio.get_running_loop().create_future()
-        await self._write(pb.InferRequest(step=step), self._terms.silence_timeout)
+        transit = len(step.hidden.data) / MIN_BYTES_PER_SECOND
+        await self._write(pb.InferRequest(step=step), self._terms.silence_timeout + transit)
         return seq
 
     async def result(self, seq: int, entry: Entry, want: pb.Want = pb.WANT_HIDDEN) -> Output:
         """Wait for the result of step `seq`, which was sent for `entry`."""
         future = self._waiting[seq]
+        # Both ways over the slowest link that counts as one: what is in transit is not silence.
+        transit = 2 * entry.hidden.nbytes / MIN_BYTES_PER_SECOND if entry.tokens else 0.0
         try:
-            result = await self._answer(future, self._terms.silence_timeout)
+            result = await self._answer(future, self._terms.silence_timeout + transit)
         finally:
             self._waiting.pop(seq, None)
         if result.position != entry.end:
             raise self._fault(f"answered position {result.position} to a step that ends at {entry.end}")
-        try:
-            output = codec.decode(result.output, field="output", dims=3)
-        except BlockSwarmError as error:
-            raise self._fault(f"sent a malformed tensor: {error}") from None
-        tokens = 0 if want == pb.WANT_NOTHING else entry.tokens
-        if tuple(output.shape[:2]) != (entry.batch, tokens):
-            raise self._fault(f"answered shape {list(output.shape)} to {entry.batch} rows of {tokens} tokens")
+        output = self._checked(result.output, entry.batch, 0 if want == pb.WANT_NOTHING else entry.tokens)
         return Output(output, result.timing.queue_seconds, result.timing.compute_seconds)
+
+    def _checked(self, message: tensor_pb2.Tensor, rows: int, tokens: int) -> torch.Tensor:
+        """The output tensor; what is wrong with it is its server's fault, and must not reach the next one."""
+        wanted = [rows, tokens, self._terms.hidden_size]
+        if list(message.shape) != wanted:
+            raise self._fault(f"answered shape {list(message.shape)[:5]}, expected {wanted}")
+        try:
+            output = codec.decode(message, field="output", dtype=self._terms.dtype)
+            codec.check_finite(output, field="output")
+        except InvalidArgument as error:
+            raise self._fault(f"answered a bad tensor: {error}") from None
+        return output
 
     async def close(self) -> None:
         """End the stream; the server frees the KV. Waits a moment for the server to say so."""
+        self._abandoned = True
         self._kill(Unreachable("the leg was closed"))
-        with contextlib.suppress(Exception):  # whatever the other side does, this leg is over
-            async with asyncio.timeout(_CLOSE_SECONDS):
-                await self._call.done_writing()
-                await self._call.code()
-        self._call.cancel()
-        self._reader.cancel()
+        try:
+            with contextlib.suppress(Exception):  # whatever the other side does, this leg is over
+                async with asyncio.timeout(_CLOSE_SECONDS):
+                    await self._call.done_writing()
+                    await self._call.code()
+        finally:
+            self._call.cancel()
+            self._reader.cancel()
 
     def abandon(self) -> None:
-        """Let go of a stream whose server failed, without waiting for it."""
+        """Let go of the stream without waiting for its server."""
+        self._abandoned = True
         self._kill(Unreachable("the leg was abandoned"))
         self._call.cancel()
         self._reader.cancel()
@@ -185,6 +209,10 @@ class Leg:
             raise error from None
         except (grpc.RpcError, asyncio.InvalidStateError):
             raise await self._ended() from None
+        except asyncio.CancelledError:
+            # gRPC ends the whole call when a write is cancelled. That is this side's doing, not the server's.
+            self.abandon()
+            raise
 
     async def _answer(self, future: "asyncio.Future[Any]", patience: float) -> Any:
         # Counted in ticks of this loop, not by the clock: when this process itself was stopped or starved, the time
@@ -206,6 +234,10 @@ class Leg:
                 self._take(response)
         except (grpc.RpcError, asyncio.InvalidStateError):
             pass  # the call's status, read below, says why
+        except asyncio.CancelledError:
+            self._abandoned = True
+            self._kill(Unreachable("the call was cancelled from this side"))
+            raise
         self._kill(await self._ended())
 
     def _take(self, response: pb.InferResponse) -> None:
@@ -228,6 +260,7 @@ class Leg:
             return  # a caller that was cancelled does not wait any more
         if isinstance(result, BlockSwarmError):
             future.set_exception(result)
+            future.exception()  # a replay that failed earlier does not ask for this one
         else:
             future.set_result(result)
 

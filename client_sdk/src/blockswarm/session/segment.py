@@ -17,8 +17,14 @@ from blockswarm.routing.manager import RemoteSequenceManager
 from blockswarm.session.failures import Budget
 from blockswarm.session.history import Entry, History, Mark
 from blockswarm.session.leg import Leg, Output, Terms
-from blockswarm_wire.errors import BlockSwarmError, CannotTruncate, CapacityError, LostError
-from blockswarm_wire.limits import MAX_INFLIGHT_STEPS
+from blockswarm_wire.errors import (
+    BlockSwarmError,
+    CannotTruncate,
+    CapacityError,
+    Draining,
+    LostError,
+    NeverFits,
+)
 from blockswarm_wire.v1 import block_server_pb2 as pb
 
 _LOOK_SECONDS = 1.0
@@ -47,17 +53,11 @@ class Owner(Protocol):
     def manager(self) -> RemoteSequenceManager: ...
 
     @property
-    def hidden_size(self) -> int: ...
-
-    @property
-    def wire_dtype(self) -> torch.dtype: ...
-
-    @property
     def cache_tokens(self) -> int: ...
 
-    def terms(self) -> Terms: ...
+    def terms(self, alloc_timeout: float | None) -> Terms: ...
 
-    def budget(self, blocks: str) -> Budget: ...
+    def budget(self) -> Budget: ...
 
     def on_notice(self, segment: "Segment", notice: pb.Notice) -> None: ...
 
@@ -65,14 +65,18 @@ class Owner(Protocol):
 class Segment:
     """Blocks hop.start…hop.end-1. Use under `lock`, except for reading `hop` and `leaves`."""
 
-    def __init__(self, owner: Owner, hop: Hop, history: History | None = None) -> None:
+    def __init__(
+        self, owner: Owner, hop: Hop, history: History | None = None, *, alloc_timeout: float | None = None
+    ) -> None:
         self.hop = hop
         self.history = history or History()
         self.lock = asyncio.Lock()
         self._owner = owner
         self._leg: Leg | None = None
         self._parts: list[Segment] | None = None
-        self._exact = False
+        self._alloc_timeout = alloc_timeout
+        # Replay only what still counts: for models whose state cannot be cut back.
+        self._trimmed = False
 
     @property
     def blocks(self) -> str:
@@ -87,35 +91,35 @@ class Segment:
             for part in self._parts:
                 yield from part.leaves()
 
-    async def apply(self, entry: Entry) -> torch.Tensor | None:
+    async def apply(self, entry: Entry, budget: Budget | None = None) -> torch.Tensor | None:
         """Feed one step; its output, None for a step without tokens.
+
+        Args:
+            entry: the step; its prompts are those of this range.
+            budget: of the larger range that this one is a part of; None = one of its own.
 
         Raises:
             SessionLost: the range could not be served within the retries and the failover timeout.
             CallerError: the step itself is wrong.
         """
-        budget: Budget | None = None
         self.history.rollback(entry.position)
         while self._parts is None:
             try:
-                leg = await self._live()
-                output = await leg.step(
-                    entry, hidden_size=self._owner.hidden_size, dtype=self._owner.wire_dtype
-                )
-            except (LostError, CapacityError) as error:
-                budget = budget or self._owner.budget(self.blocks)
+                output = await (await self._live()).step(entry)
+            except (LostError, CapacityError, NeverFits) as error:
+                budget = budget or self._owner.budget()
                 await self._recover(error, budget)
             else:
                 self._count(output)
                 self.history.add(entry)
                 return output.hidden if entry.tokens else None
-        output_ = await self._through(entry)
+        hidden = await self._through(entry, budget or self._owner.budget())
         self.history.add(entry)
-        return output_
+        return hidden
 
     async def first_route(self) -> list[Hop]:
         """Servers for the whole range; waits for them as long as a failover may."""
-        return await self._route(self._owner.budget(self.blocks))
+        return await self._route(self._owner.budget())
 
     async def move(self) -> "list[Segment] | None":
         """Rebuild this range away from its present server; the segments that replace this one, None = nowhere to go.
@@ -132,15 +136,18 @@ class Segment:
             )
         except MissingBlocks:
             return None
-        twin = Segment(self._owner, self.hop, self.history)
-        twin._exact = self._exact
+        # The present server still works, so a full one is not waited for.
+        twin = Segment(self._owner, self.hop, self.history, alloc_timeout=0.0)
+        twin._trimmed = self._trimmed
         try:
-            await twin._adopt(hops)
+            await twin._adopt(hops, self._owner.budget())
             if twin._parts is None:
                 await twin._live()
-        except (LostError, CapacityError) as error:
+        except BaseException as error:
+            twin.abandon()
+            if not isinstance(error, (LostError, CapacityError, NeverFits)):
+                raise
             twin._blame(error)
-            await twin.close()
             return None
         self._owner.stats.moves += 1
         return list(twin.leaves())
@@ -149,11 +156,23 @@ class Segment:
         """The present state of the history, for `restore`."""
         return self.history.mark()
 
-    async def restore(self, mark: Mark, *, reordered: bool) -> None:
-        """Undo a step that failed somewhere in the chain. A leg that may have reordered its rows is rebuilt later."""
+    def restore(self, mark: Mark, *, reordered: bool) -> None:
+        """Undo a step that failed somewhere in the chain. A leg that may have reordered its rows is rebuilt later.
+
+        Awaits nothing: it must be whole also when the step was cancelled.
+        """
         self.history.restore(mark)
         if reordered or self._parts is not None:
-            await self.close()
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Let go of the legs without waiting; the history stays, so the next step rebuilds them."""
+        parts, self._parts = self._parts, None
+        leg, self._leg = self._leg, None
+        if leg is not None:
+            leg.abandon()
+        for part in parts or []:
+            part.abandon()
 
     async def close(self) -> None:
         """End the legs; the history stays, so the next step would rebuild them."""
@@ -165,29 +184,27 @@ class Segment:
             await part.close()
 
     async def _live(self) -> Leg:
-        if self._leg is not None:
+        if self._leg is not None and not self._leg.abandoned:
             return self._leg
         channel = self._owner.manager.channel(self.hop.address)
-        leg = await Leg.open(
-            channel, self.hop, self._owner.terms(), lambda notice: self._owner.on_notice(self, notice)
-        )
+        terms = self._owner.terms(self._alloc_timeout)
+        leg = await Leg.open(channel, self.hop, terms, self._on_notice)
         try:
             await self._replay(leg)
         except BaseException:
             leg.abandon()
             raise
-        self._leg = leg
+        self._leg, self.hop = leg, leg.hop
         return leg
 
+    def _on_notice(self, notice: pb.Notice) -> None:
+        self._owner.on_notice(self, notice)
+
     async def _replay(self, leg: Leg) -> None:
-        entries = self.history.trimmed() if self._exact else self.history.entries
         sent: deque[tuple[int, Entry]] = deque()
-        for entry in entries:
-            seq = await leg.send(
-                entry, hidden_size=self._owner.hidden_size, dtype=self._owner.wire_dtype, want=pb.WANT_NOTHING
-            )
-            sent.append((seq, entry))
-            if len(sent) >= MAX_INFLIGHT_STEPS:
+        for entry in self._log():
+            sent.append((await leg.send(entry, pb.WANT_NOTHING), entry))
+            if len(sent) >= leg.max_inflight:
                 await self._replayed(leg, *sent.popleft())
         while sent:
             await self._replayed(leg, *sent.popleft())
@@ -197,65 +214,92 @@ class Segment:
         self._owner.stats.replayed_steps += 1
         self._owner.stats.replay_seconds += output.compute_seconds
 
+    def _log(self) -> tuple[Entry, ...]:
+        return self.history.trimmed() if self._trimmed else self.history.entries
+
     async def _recover(self, error: BlockSwarmError, budget: Budget) -> None:
         """Leave the server that failed and find where the range goes on."""
         self._blame(error)
+        failed = self.hop
         leg, self._leg = self._leg, None
         if leg is not None:
             leg.abandon()
             self._owner.stats.failovers += 1
-            self._owner.stats.lost.append(f"{self.hop.server_id}: {type(error).__name__}")
-        budget.spend(self.hop.server_id, self.hop.instance, error)
+            self._owner.stats.lost.append(f"{failed.server_id}: {type(error).__name__}")
+        budget.spend(self.blocks, failed.server_id, failed.instance, error)
         if isinstance(error, CannotTruncate):
-            self._exact = True
+            self._trimmed = True
             return
-        await asyncio.sleep(
-            max(budget.pause, (error.retry_after or 0.0) if isinstance(error, CapacityError) else 0.0)
-        )
-        await self._adopt(await self._route(budget))
+        if isinstance(error, NeverFits):
+            await self._exclude_unfit(error, budget)
+        await asyncio.sleep(budget.pause)
+        hops = await self._route(budget)
+        if isinstance(error, CapacityError) and any(hop.server_id == failed.server_id for hop in hops):
+            await asyncio.sleep(
+                min(error.retry_after or 0.0, budget.config.max_backoff, max(budget.left, 0.0))
+            )
+        await self._adopt(hops, budget)
+
+    async def _exclude_unfit(self, error: NeverFits, budget: Budget) -> None:
+        """Ask this server no more. A session that has begun waits for another one; a new one is told at once."""
+        budget.unfit.add(self.hop.server_id)
+        if self.history.position:
+            return
+        try:
+            await self._sequence(budget)
+        except MissingBlocks:
+            raise error from None
 
     def _blame(self, error: BlockSwarmError) -> None:
         manager, hop = self._owner.manager, self.hop
         if isinstance(error, CapacityError):
             manager.on_busy(hop.server_id)
-        elif error.blames_server or error.grpc_status == "UNAVAILABLE":
+        elif error.blames_server or isinstance(error, Draining):
+            # A draining server has done no wrong, but has to leave the routes just as fast.
             manager.on_failure(hop.server_id, hop.instance, error)
 
     async def _route(self, budget: Budget) -> list[Hop]:
         manager = self._owner.manager
         while True:
             try:
-                return await manager.make_sequence(
-                    self.hop.start, self.hop.end, cache_tokens=self._owner.cache_tokens
-                )
+                return await self._sequence(budget)
             except MissingBlocks as missing:
                 if budget.left <= 0:
                     waited = f"{manager.config.failover_timeout:.0f} s"
-                    raise budget.lost(f"{missing} for the failover timeout of {waited}") from missing
+                    why = f"{missing}; waited for the failover timeout of {waited}"
+                    raise budget.lost(self.blocks, why) from missing
                 await manager.changed(min(_LOOK_SECONDS, max(budget.left, 0.01)))
 
-    async def _adopt(self, hops: list[Hop]) -> None:
+    async def _sequence(self, budget: Budget) -> list[Hop]:
+        return await self._owner.manager.make_sequence(
+            self.hop.start,
+            self.hop.end,
+            cache_tokens=self._owner.cache_tokens,
+            exclude=frozenset(budget.unfit),
+        )
+
+    async def _adopt(self, hops: list[Hop], budget: Budget) -> None:
         """Go on with other servers: one takes the whole range, several divide it."""
         if len(hops) == 1:
             self.hop = hops[0]
             return
-        self._parts = [Segment(self._owner, hop) for hop in hops]
+        self._parts = [Segment(self._owner, hop, alloc_timeout=self._alloc_timeout) for hop in hops]
         try:
-            for entry in self.history.trimmed() if self._exact else self.history.entries:
-                await self._through(entry)
+            for entry in self._log():
+                await self._through(entry, budget)
         except BaseException:
             # The parts are half fed. This segment's own history is whole, so a later try starts from it.
-            await self.close()
+            self.abandon()
             raise
 
-    async def _through(self, entry: Entry) -> torch.Tensor | None:
+    async def _through(self, entry: Entry, budget: Budget) -> torch.Tensor | None:
         assert self._parts is not None
-        output: torch.Tensor | None = None
-        hidden = entry.hidden
+        hidden: torch.Tensor | None = entry.hidden
         for part in self._parts:
-            output = await part.apply(replace(for_blocks(entry, part.hop, self.hop.start), hidden=hidden))
-            hidden = output
-        return output
+            hidden = await part.apply(
+                replace(for_blocks(entry, part.hop, self.hop.start), hidden=hidden), budget
+            )
+        return hidden
 
     def _count(self, output: Output) -> None:
         stats = self._owner.stats

@@ -53,7 +53,7 @@ class AsyncInferenceSession:
         self._manager = manager
         self._range = (start, manager.num_blocks if end is None else end)
         self._max_length = max_length
-        self._max_batch = max_batch
+        self._max_batch = self._reserved = max_batch
         self._session_id = uuid.uuid4().hex
         self._epoch = 0
         self._position = 0
@@ -233,17 +233,15 @@ class AsyncInferenceSession:
         return self._hidden_size
 
     @property
-    def wire_dtype(self) -> torch.dtype:
-        """Dtype in which hidden states travel."""
-        return self._dtype
-
-    @property
     def cache_tokens(self) -> int:
         """KV tokens x rows that each server promises."""
         return self._max_length * (self._max_batch or 1)
 
-    def terms(self) -> Terms:
-        """What the next leg is opened with; every leg gets a higher epoch than all before."""
+    def terms(self, alloc_timeout: float | None) -> Terms:
+        """What the next leg is opened with; every leg gets a higher epoch than all before.
+
+        alloc_timeout: how long it may wait for memory; None = as configured.
+        """
         self._epoch += 1
         config = self._manager.config
         return Terms(
@@ -252,19 +250,21 @@ class AsyncInferenceSession:
             fingerprint=self._manager.fingerprint,
             max_batch=self._max_batch or 1,
             max_length=self._max_length,
-            alloc_timeout=config.alloc_timeout,
+            alloc_timeout=config.alloc_timeout if alloc_timeout is None else alloc_timeout,
             server_timeout=config.server_timeout,
             silence_timeout=config.silence_timeout,
+            hidden_size=self._hidden_size,
+            dtype=self._dtype,
         )
 
-    def budget(self, blocks: str) -> Budget:
+    def budget(self) -> Budget:
         """Retries and time for one step of one range."""
-        return Budget(self._manager.config, blocks, self._rng)
+        return Budget(self._manager.config, self._rng)
 
     def on_notice(self, segment: Segment, notice: pb.Notice) -> None:
         """A server is leaving: move its range in the background, also when nobody steps."""
         if not self._closed and segment not in self._moving:
-            task = asyncio.create_task(self._move(segment), name="move")
+            task = asyncio.create_task(self._move(segment, segment.hop.instance), name="move")
             self._moving[segment] = task
             task.add_done_callback(lambda _: self._moving.pop(segment, None))
 
@@ -278,6 +278,7 @@ class AsyncInferenceSession:
         """Choose the chain, at the first step."""
         if self._chain:
             return
+        self._reserved = self._max_batch
         self._max_batch = max(inputs.batch, self._max_batch or 0)
         self._hidden_size = inputs.hidden.shape[2]
         self._dtype = inputs.hidden.dtype
@@ -310,10 +311,20 @@ class AsyncInferenceSession:
         except BaseException:
             reordered = any(entry.hypo_ids for entry in steps)
             for segment, mark in zip(self._chain, marks, strict=True):
-                await segment.restore(mark, reordered=reordered)
+                segment.restore(mark, reordered=reordered)
+            self._forget_first()
             raise
         self._chain = [leaf for segment in self._chain for leaf in segment.leaves()]
         return [output for output in outputs if output is not None]
+
+    def _forget_first(self) -> None:
+        """After a failed first step nothing binds the session: the next one may have another width or batch."""
+        if self._batch is None:
+            for segment in self._chain:
+                segment.abandon()
+            self._chain = []
+            self._hidden_size = 0
+            self._max_batch = self._reserved
 
     async def _pipeline(self, steps: list[Entry]) -> list[torch.Tensor | None]:
         if len(steps) == 1:
@@ -337,11 +348,11 @@ class AsyncInferenceSession:
                 hidden = await segment.apply(replace(part, hidden=hidden))
         return hidden
 
-    async def _move(self, segment: Segment) -> None:
-        """Rebuild `segment` on another server as soon as there is one; until then it stays where it is."""
+    async def _move(self, segment: Segment, instance: str) -> None:
+        """Rebuild `segment` away from `instance` as soon as there is another server; until then it stays."""
         while not self._closed:
             async with self._lock:
-                if segment not in self._chain:
+                if segment not in self._chain or segment.hop.instance != instance:
                     return
                 with contextlib.suppress(BlockSwarmError):
                     if (replacement := await segment.move()) is not None:

@@ -107,7 +107,7 @@ class Chain:
             result = await work()
         except (LostError, CapacityError) as error:
             self._note(hop, error)
-            budget.spend(hop.server_id, hop.instance, error)
+            budget.spend(f"{hop.start}:{hop.end}", hop.server_id, hop.instance, error)
             await asyncio.sleep(budget.pause)
             return None
         self.manager.on_success(hop.server_id, hop.instance)
@@ -127,16 +127,16 @@ class Chain:
                     start, end, mode="max_throughput", exclude=frozenset(self._excluded)
                 )
             except MissingBlocks as error:
-                budget.check()
+                budget.check(f"{start}:{end}")
                 if self._excluded:
                     self._excluded.clear()  # better a server that failed once than none
                     await asyncio.sleep(max(budget.pause, self.manager.config.min_backoff))
                     continue
                 if not await self.manager.changed(budget.left):
-                    raise budget.lost(str(error)) from error
+                    raise budget.lost(f"{start}:{end}", str(error)) from error
 
     def _budget(self, start: int, end: int) -> Budget:
-        return Budget(self.manager.config, f"{start}:{end}", random.Random(self.manager.config.seed))
+        return Budget(self.manager.config, random.Random(self.manager.config.seed))
 
 
 def _cut(prompts: torch.Tensor | None, hop: Hop, start: int) -> torch.Tensor | None:

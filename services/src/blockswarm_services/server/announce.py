@@ -55,7 +55,9 @@ class Announcer:
                 await self._node.store_server(self._record())
         except Exception as error:
             # Whatever the DHT's trouble, leaving goes on.
-            logger.warning("OFFLINE was not stored; the record expires by itself", extra={"cause": repr(error)})
+            logger.warning(
+                "OFFLINE was not stored; the record expires by itself", extra={"cause": repr(error)}
+            )
 
     def _record(self) -> ServerRecord:
         # Readers order one writer's records by time, so it must strictly grow.

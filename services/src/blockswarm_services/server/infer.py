@@ -18,7 +18,15 @@ from blockswarm_services.server.opening import check_open, open_timeout
 from blockswarm_services.server.schedule import Kind
 from blockswarm_services.server.step import apply, describe
 from blockswarm_wire import limits
-from blockswarm_wire.errors import TRAILER, BlockSwarmError, Draining, Idle, InvalidArgument, Unsupported, to_detail
+from blockswarm_wire.errors import (
+    TRAILER,
+    BlockSwarmError,
+    Draining,
+    Idle,
+    InvalidArgument,
+    Unsupported,
+    to_detail,
+)
 from blockswarm_wire.span import Span
 from blockswarm_wire.v1 import block_server_pb2 as pb
 
