@@ -1,5 +1,6 @@
 """One swarm of real processes for all tests here: SmolLM2-135M in three spans, two servers each."""
 
+import functools
 import os
 from pathlib import Path
 
@@ -52,7 +53,23 @@ def model(swarm, model_folder):
 def whole(model_folder):
     from transformers import AutoModelForCausalLM
 
-    return AutoModelForCausalLM.from_pretrained(model_folder, dtype=torch.float32).eval()
+    model = AutoModelForCausalLM.from_pretrained(model_folder, dtype=torch.float32).eval()
+    model.generate = _with_two_threads(model.generate)
+    return model
+
+
+def _with_two_threads(function):
+    """The servers are idle while the whole model computes: it may have both cores."""
+
+    @functools.wraps(function)
+    def wrapper(*args, **kwargs):
+        torch.set_num_threads(min(2, os.cpu_count() or 1))
+        try:
+            return function(*args, **kwargs)
+        finally:
+            torch.set_num_threads(1)
+
+    return wrapper
 
 
 @pytest.fixture(scope="session")

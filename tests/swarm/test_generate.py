@@ -124,6 +124,14 @@ def test_servers_may_be_chosen(swarm, model_folder, tokenizer):
         none.generate(ids, max_new_tokens=2)
 
 
+def test_joining_the_dht_instead_of_asking_a_directory(swarm, model_folder, whole, tokenizer):
+    peers = swarm.directory.facts()["peers"]
+    model = AutoDistributedModelForCausalLM.from_pretrained(model_folder, initial_peers=peers)
+    ids = tokens(tokenizer, 5)
+    want = whole.generate(ids, do_sample=False, max_new_tokens=5, **SCORES)
+    assert_same(want, model.generate(ids, do_sample=False, max_new_tokens=5), 5, "by the DHT")
+
+
 def test_a_model_that_nobody_serves(swarm, model_folder, tmp_path):
     from tiny_model import tiny_llama
 

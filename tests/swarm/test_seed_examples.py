@@ -27,7 +27,7 @@ def test_basic_generation_with_session(model, whole, model_folder):
             temperature=0.7,
         )
 
-    print(tokenizer.decode(outputs[0], skip_special_tokens=True))  # noqa: T201
+    print(tokenizer.decode(outputs[0], skip_special_tokens=True))
 
     torch.manual_seed(0)
     want = whole.generate(inputs, max_new_tokens=20, do_sample=True, temperature=0.7)

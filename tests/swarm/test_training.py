@@ -61,7 +61,9 @@ def train(parameters, loss):
 @pytest.mark.parametrize("mode", ["ptune", "deep_ptune"])
 def test_the_loss_falls_as_on_the_unsplit_model(swarm, model_folder, whole, tokenizer, tmp_path, mode):
     torch.manual_seed(0)
-    model = AutoDistributedModelForCausalLM.from_pretrained(model_folder, tuning_mode=mode, pre_seq_len=LENGTH)
+    model = AutoDistributedModelForCausalLM.from_pretrained(
+        model_folder, tuning_mode=mode, pre_seq_len=LENGTH
+    )
     trained = [p for p in model.parameters() if p.requires_grad]
     ids, _ = ragged(tokenizer, [12, 12])
     own = dict(model.named_parameters())
@@ -78,7 +80,9 @@ def test_the_loss_falls_as_on_the_unsplit_model(swarm, model_folder, whole, toke
     with torch.no_grad():
         trained_answer = model.generate(ids[:1, :6], max_new_tokens=5, do_sample=False)
     model.save_prompts(tmp_path / "prompts.safetensors")
-    fresh = AutoDistributedModelForCausalLM.from_pretrained(model_folder, tuning_mode=mode, pre_seq_len=LENGTH)
+    fresh = AutoDistributedModelForCausalLM.from_pretrained(
+        model_folder, tuning_mode=mode, pre_seq_len=LENGTH
+    )
     fresh.load_prompts(tmp_path / "prompts.safetensors")
     with fresh.inference_session(max_length=LENGTH + 11) as session:
         answer = fresh.generate(ids[:1, :6], max_new_tokens=5, do_sample=False, session=session)

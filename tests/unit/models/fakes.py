@@ -31,7 +31,7 @@ class FakeSession:
         self.closed = False
         self.calls = []
         self._position = 0
-        self._mask = None
+        self._mask: torch.Tensor | None = None
         self._cache = far.span.new_cache()
 
     def reserve(self, rows):
@@ -47,7 +47,7 @@ class FakeSession:
         if not 0 <= value <= self._position:
             raise InvalidArgument(f"position {value}")
         if value < self._position:
-            self._mask = self._mask[:, :value] if value else None
+            self._mask = self._mask[:, :value] if value and self._mask is not None else None
             if value:
                 self._cache.truncate(value)
             else:
@@ -71,7 +71,7 @@ class FakeSession:
                 f"Maximum length exceeded: prefix {self._position} + current {tokens} "
                 f"exceeds pre-allocated maximum {self.max_length}"
             )
-        if hypo_ids is not None and self._position:
+        if hypo_ids is not None and self._mask is not None:
             self._cache.reorder(hypo_ids.tolist())
             self._mask = self._mask[hypo_ids]
             self.batch = len(hypo_ids)

@@ -181,13 +181,14 @@ def test_an_interrupt_leaves_a_session_that_goes_on(pair):
 def test_an_interrupt_of_beams_rolls_back(pair):
     _, shell = pair
 
+    left = [10]
+
     def fail(*args):
-        fail.left -= 1
-        if fail.left == 0:
+        left[0] -= 1
+        if left[0] == 0:
             raise KeyboardInterrupt
         return list(range(64))
 
-    fail.left = 10
     with shell.inference_session(max_length=64) as session:
         with pytest.raises(KeyboardInterrupt):
             shell.generate(
