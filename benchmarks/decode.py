@@ -132,7 +132,7 @@ def main() -> int:
         manifest = Path(folder) / "three.yaml"
         text = MANIFEST.read_text().replace("replicas: 2", "replicas: 1")
         manifest.write_text(text.replace("../../.models/smollm2-135m-instruct", str(MODEL)))
-        with local_swarm(manifest, quiet=True) as swarm:
+        with local_swarm(manifest) as swarm:
             model = AutoDistributedModelForCausalLM.from_pretrained(str(MODEL), directory=swarm.directory)
             spinning, sleeping = Plain(None), Plain("PASSIVE")
             try:

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from blockswarm.cli import local_state
@@ -23,8 +23,8 @@ _STOP_SECONDS = 30.0
 
 
 @contextlib.contextmanager
-def local_swarm(manifest: Path, *, quiet: bool = False) -> Iterator[LocalSwarm]:
-    """Run a manifest until the block ends.
+def local_swarm(manifest: Path, *, show: Callable[[str], None] = lambda line: None) -> Iterator[LocalSwarm]:
+    """Run a manifest until the block ends. `show` gets a line for each process that comes online.
 
     Raises:
         SystemExit: the swarm did not come up; `blockswarm up` has said why.
@@ -34,13 +34,13 @@ def local_swarm(manifest: Path, *, quiet: bool = False) -> Iterator[LocalSwarm]:
         words = [sys.executable, "-m", "blockswarm.cli", "up", "-f", str(manifest), "--listen", "127.0.0.1:0"]
         process = subprocess.Popen(
             words,
-            stdout=subprocess.DEVNULL if quiet else None,
+            stdout=subprocess.DEVNULL,
             start_new_session=True,
             # Also when the benchmark is killed, nothing of its swarm stays.
             preexec_fn=die_with(os.getpid()),
         )
         try:
-            yield _wait(process)
+            yield _wait(process, show)
         finally:
             process.send_signal(signal.SIGTERM)
             try:
@@ -50,10 +50,14 @@ def local_swarm(manifest: Path, *, quiet: bool = False) -> Iterator[LocalSwarm]:
                 process.wait()
 
 
-def _wait(process: "subprocess.Popen[bytes]") -> LocalSwarm:
-    deadline = time.monotonic() + _START_SECONDS
-    while time.monotonic() < deadline:
+def _wait(process: "subprocess.Popen[bytes]", show: Callable[[str], None]) -> LocalSwarm:
+    began, online = time.monotonic(), set[str]()
+    while time.monotonic() - began < _START_SECONDS:
         swarm = local_state.read()
+        for one in swarm.processes if swarm is not None else ():
+            if one.state == "online" and one.id not in online:
+                online.add(one.id)
+                show(f"  {one.id} online (process {one.pid}, after {time.monotonic() - began:.0f} s)")
         if swarm is not None and swarm.ready:
             return swarm
         if process.poll() is not None:

@@ -116,12 +116,8 @@ class Runner:
         for model in sorted({server.model for server in self._servers}):
             count = sum(server.model == model for server in self._servers)
             self._console.print(f"{model} is served by {count} servers", highlight=False)
-        self._console.print(
-            f"directory: {self._directory}   (logs: {self._logs})", highlight=False, soft_wrap=True
-        )
-        self._console.print(
-            "talk to it from another terminal: blockswarm chat; end it with Ctrl-C or blockswarm down"
-        )
+        for line in (f"directory: {self._directory}   (logs: {self._logs})", _ADVICE):
+            self._console.print(line, highlight=False, soft_wrap=True)
 
     def _changed(self, status: Status) -> None:
         self._show(status)
