@@ -7,6 +7,8 @@ from collections.abc import Coroutine
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
+import uvloop
+
 _T = TypeVar("_T")
 _lock = threading.Lock()
 _loop: asyncio.AbstractEventLoop | None = None
@@ -27,7 +29,7 @@ def loop() -> asyncio.AbstractEventLoop:
     global _loop, _owner, _thread
     with _lock:
         if _loop is None:
-            _loop = asyncio.new_event_loop()
+            _loop = uvloop.new_event_loop()
             _owner = os.getpid()
             _thread = threading.Thread(target=_loop.run_forever, name="blockswarm-loop", daemon=True)
             _thread.start()

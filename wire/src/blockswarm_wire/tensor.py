@@ -81,9 +81,10 @@ def encode(tensor: torch.Tensor, *, field: str = "tensor") -> pb.Tensor:
 
 def to_bytes(tensor: torch.Tensor) -> bytes:
     """Row-major little-endian bytes of a tensor."""
-    flat = tensor.detach().to("cpu").contiguous()
-    # numpy knows no bfloat16, and none is needed: only the bytes matter.
-    return flat.view(-1).view(torch.uint8).numpy().tobytes() if flat.numel() else b""
+    plain = tensor.detach().cpu()
+    if plain.dtype is torch.bfloat16:
+        plain = plain.view(torch.int16)  # numpy knows no bfloat16, and none is needed: only the bytes matter
+    return plain.numpy().tobytes()
 
 
 def from_bytes(data: bytes, dtype: torch.dtype, shape: Sequence[int]) -> torch.Tensor:

@@ -217,15 +217,22 @@ class Leg:
     async def _answer(self, future: "asyncio.Future[Any]", patience: float) -> Any:
         # Counted in ticks of this loop, not by the clock: when this process itself was stopped or starved, the time
         # that it lost is not the server's silence.
-        silent, heard = 0, self._heard
-        while silent < _TICKS:
-            done, _ = await asyncio.wait((future,), timeout=patience / _TICKS)
-            if done:
-                return future.result()
+        loop, silent, heard = asyncio.get_running_loop(), 0, self._heard
+        watch: asyncio.TimerHandle
+
+        def tick() -> None:
+            nonlocal watch, silent, heard
             silent, heard = (silent + 1, heard) if heard == self._heard else (0, self._heard)
-        error = Unreachable(f"{self.hop.address} said nothing for {patience:.1f} s")
-        self._kill(error)
-        raise error
+            if silent >= _TICKS:
+                self._kill(Unreachable(f"{self.hop.address} said nothing for {patience:.1f} s"))
+            else:
+                watch = loop.call_later(patience / _TICKS, tick)
+
+        watch = loop.call_later(patience / _TICKS, tick)
+        try:
+            return await future
+        finally:
+            watch.cancel()
 
     async def _read(self) -> None:
         try:

@@ -7,7 +7,7 @@ sent nothing twice. When the range can only be rebuilt on several servers, the s
 import asyncio
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import torch
@@ -296,9 +296,7 @@ class Segment:
         assert self._parts is not None
         hidden: torch.Tensor | None = entry.hidden
         for part in self._parts:
-            hidden = await part.apply(
-                replace(for_blocks(entry, part.hop, self.hop.start), hidden=hidden), budget
-            )
+            hidden = await part.apply(for_blocks(entry, part.hop, self.hop.start, hidden), budget)
         return hidden
 
     def _count(self, output: Output) -> None:
@@ -308,8 +306,18 @@ class Segment:
         self._owner.manager.on_success(self.hop.server_id, self.hop.instance)
 
 
-def for_blocks(entry: Entry, hop: Hop, first: int) -> Entry:
-    """The entry with the deep prompts of the hop's blocks only; `first` is the block of the entry's first prompt."""
-    if entry.prompts is None:
-        return entry
-    return replace(entry, prompts=entry.prompts[hop.start - first : hop.end - first])
+def for_blocks(entry: Entry, hop: Hop, first: int, hidden: torch.Tensor | None) -> Entry:
+    """The entry as the hop gets it: with these hidden states, and the deep prompts of its own blocks only.
+
+    `first` is the block of the entry's first prompt.
+    """
+    prompts = entry.prompts
+    return Entry(
+        position=entry.position,
+        tokens=entry.tokens,
+        batch=entry.batch,
+        hidden=hidden,
+        prompts=None if prompts is None else prompts[hop.start - first : hop.end - first],
+        pad=entry.pad,
+        hypo_ids=entry.hypo_ids,
+    )

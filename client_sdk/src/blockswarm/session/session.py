@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import random
 import uuid
-from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
@@ -344,8 +343,7 @@ class AsyncInferenceSession:
         for segment in self._chain:
             # Locks are fair, so steps keep their order through the whole chain.
             async with segment.lock:
-                part = for_blocks(entry, segment.hop, first)
-                hidden = await segment.apply(replace(part, hidden=hidden))
+                hidden = await segment.apply(for_blocks(entry, segment.hop, first, hidden))
         return hidden
 
     async def _move(self, segment: Segment, instance: str) -> None:

@@ -28,7 +28,7 @@ class Outcome:
 class Job:
     """One submitted piece of work; await `future` for its Outcome."""
 
-    __slots__ = ("cancelled", "compute", "future", "loop", "ready", "submitted")
+    __slots__ = ("_ended", "cancelled", "compute", "finished", "future", "loop", "ready", "submitted")
 
     def __init__(self, ready: Ready, compute: Callable[[], Any], loop: asyncio.AbstractEventLoop) -> None:
         self.ready = ready
@@ -37,6 +37,27 @@ class Job:
         self.future: asyncio.Future[Outcome] = loop.create_future()
         self.submitted = time.perf_counter()
         self.cancelled = False
+        self.finished = False
+        self._ended: asyncio.Future[None] | None = None
+
+    async def ended(self) -> None:
+        """Wait until the compute thread is through with it, also after whoever awaited `future` was cancelled."""
+        if not self.finished:
+            self._ended = self.loop.create_future()
+            await self._ended
+
+    def settle(self, result: "Outcome | BlockSwarmError") -> None:
+        """Give the result to whoever waits; on the event loop."""
+        self.finished = True
+        if self._ended is not None and not self._ended.done():
+            self._ended.set_result(None)
+        if self.future.done():
+            return
+        if isinstance(result, BaseException):
+            self.future.set_exception(result)
+            self.future.exception()  # the caller may have gone; that is not "never retrieved"
+        else:
+            self.future.set_result(result)
 
 
 class Engine:
@@ -88,6 +109,7 @@ class Engine:
         with self._wake:
             if job in self._waiting:
                 self._waiting.remove(job)
+                job.finished = True
                 job.future.cancel()
 
     def position(self, job: Job) -> int:
@@ -156,16 +178,7 @@ class Engine:
 
 
 def _resolve(job: Job, result: "Outcome | BlockSwarmError") -> None:
-    def settle() -> None:
-        if job.future.done():
-            return
-        if isinstance(result, BaseException):
-            job.future.set_exception(result)
-            job.future.exception()  # the caller may have gone; that is not "never retrieved"
-        else:
-            job.future.set_result(result)
-
     try:
-        job.loop.call_soon_threadsafe(settle)
+        job.loop.call_soon_threadsafe(job.settle, result)
     except RuntimeError:  # the loop is closed: nobody waits for the outcome any more
         logger.debug("outcome dropped, the event loop is closed")

@@ -53,6 +53,7 @@ class InferStream:
         self._job: Job | None = None
         self._reply: pb.InferResponse | None = None
         self._writing = asyncio.Lock()
+        self._telling: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
         """Serve until the client closes the stream or the leg ends; frees everything that it held."""
@@ -173,22 +174,36 @@ class InferStream:
         outcome = await self._wait(kind, max(1, request.tokens * request.batch), compute, step.seq)
         leg.cache, output = outcome.value
         leg.state = plan.after
-        self._host.metrics.observe_step(kind, request.tokens * request.batch, outcome)
+        # After the reply is under way.
+        observe = self._host.metrics.observe_step
+        asyncio.get_running_loop().call_soon(observe, kind, request.tokens * request.batch, outcome)
         timing = pb.Timing(queue_seconds=outcome.queue_seconds, compute_seconds=outcome.compute_seconds)
         result = pb.StepResult(seq=step.seq, position=leg.state.position, output=output, timing=timing)
         return pb.InferResponse(result=result)
 
     async def _wait(self, kind: Kind, rows: int, compute: Callable[[], Any], seq: int) -> Outcome:
-        engine = self._host.engine
+        engine, loop = self._host.engine, asyncio.get_running_loop()
         job = self._job = engine.submit(kind, rows, compute)
-        while True:
-            done, _ = await asyncio.wait((job.future,), timeout=limits.PROGRESS_SECONDS)
-            if done:
-                self._job = None
-                return job.future.result()
-            if engine.stuck:
-                continue  # silence is the truth: clients fail over, and /healthz is red
-            progress = pb.Progress(seq=seq, queue_position=engine.position(job))
+        beat: asyncio.TimerHandle
+
+        def tell() -> None:
+            nonlocal beat
+            beat = loop.call_later(limits.PROGRESS_SECONDS, tell)
+            if not engine.stuck:  # then silence is the truth: clients fail over, and /healthz is red
+                task = loop.create_task(self._say_running(job, seq))
+                self._telling.add(task)
+                task.add_done_callback(self._telling.discard)
+
+        beat = loop.call_later(limits.PROGRESS_SECONDS, tell)
+        try:
+            return await job.future
+        finally:
+            beat.cancel()
+
+    async def _say_running(self, job: Job, seq: int) -> None:
+        progress = pb.Progress(seq=seq, queue_position=self._host.engine.position(job))
+        # The reply's own write meets the same trouble and tells of it.
+        with contextlib.suppress(_Stalled, grpc.RpcError, grpc.aio.UsageError):
             await self._write(pb.InferResponse(progress=progress))
 
     async def _settle(self) -> None:
@@ -199,11 +214,11 @@ class InferStream:
         leg.ending = True
         job, self._job = self._job, None
         try:
+            for task in self._telling:
+                task.cancel()
             if job is not None:
                 self._host.engine.cancel(job)
-                await asyncio.wait((job.future,))
-                if not job.future.cancelled():
-                    job.future.exception()  # an outcome that nobody waits for is not "never retrieved"
+                await job.ended()
         finally:
             self._host.streams.pop(leg.key, None)
             self._host.legs.forget(leg)

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import json
 import logging
 import os
@@ -151,6 +152,9 @@ class BlockServer:
         if measured is None:
             return
         self._throughput = measured
+        # What is here now stays for good: the collector need not look at it again in the middle of a step.
+        gc.collect()
+        gc.freeze()
         self._host = self._assemble(model)
         self._host.metrics.load_seconds.set(time.perf_counter() - began)
         logger.info(

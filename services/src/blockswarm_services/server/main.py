@@ -1,8 +1,9 @@
 """`blockswarm-server`: load a span, announce it, serve it, and leave in order when told to."""
 
-import asyncio
 import os
 import sys
+
+import uvloop
 
 from blockswarm_services.logs import configure
 from blockswarm_services.server.settings import Settings, parse
@@ -18,7 +19,7 @@ def main() -> None:
     from blockswarm_services.server.lifecycle import serve
 
     try:
-        status = asyncio.run(serve(settings))
+        status = uvloop.run(serve(settings))
     except (BlockSwarmError, OSError) as error:
         sys.stderr.write(f"blockswarm-server: {error}\n")
         status = 2 if isinstance(error, ValueError) else 1

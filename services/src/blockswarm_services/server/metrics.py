@@ -97,19 +97,23 @@ class Metrics:
             ("model", "blocks", "dtype", "device", "version"),
             registry=self.registry,
         )
-        for phase in _PHASES.values():
-            self.step_seconds.labels(phase)
-            self.queue_seconds.labels(phase)
-            self.tokens.labels(phase)
+        self._by_kind = {
+            kind: (
+                self.step_seconds.labels(phase),
+                self.queue_seconds.labels(phase),
+                self.tokens.labels(phase),
+            )
+            for kind, phase in _PHASES.items()
+        }
         for reason in _LOST.values():
             self.lost.labels(reason)
 
     def observe_step(self, kind: Kind, rows: int, outcome: Outcome) -> None:
         """One step of `rows` tokens x batch rows was computed."""
-        phase = _PHASES[kind]
-        self.step_seconds.labels(phase).observe(outcome.compute_seconds)
-        self.queue_seconds.labels(phase).observe(outcome.queue_seconds)
-        self.tokens.labels(phase).inc(rows)
+        compute, queue, tokens = self._by_kind[kind]
+        compute.observe(outcome.compute_seconds)
+        queue.observe(outcome.queue_seconds)
+        tokens.inc(rows)
 
     def observe_end(self, leg: Leg) -> None:
         """A leg ended; it counts as lost when this side gave a reason."""
