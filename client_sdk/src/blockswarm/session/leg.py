@@ -73,6 +73,7 @@ class Leg:
         self._opened: asyncio.Future[pb.Opened] = asyncio.get_running_loop().create_future()
         self._dead: BlockSwarmError | None = None
         self._abandoned = False
+        self._stalled = False
         self.max_inflight = 1
         self._reader = asyncio.create_task(self._read(), name=f"leg {hop.start}:{hop.end}")
 
@@ -200,19 +201,25 @@ class Leg:
         return error
 
     async def _write(self, request: pb.InferRequest, patience: float) -> None:
+        watch = asyncio.get_running_loop().call_later(patience, self._stall, patience)
         try:
-            async with asyncio.timeout(patience):
-                await self._call.write(request)
-        except TimeoutError:
-            error = Unreachable(f"{self.hop.address} took no message for {patience:.1f} s")
-            self._kill(error)
-            raise error from None
+            await self._call.write(request)
         except (grpc.RpcError, asyncio.InvalidStateError):
             raise await self._ended() from None
         except asyncio.CancelledError:
+            if self._stalled:
+                raise await self._ended() from None
             # gRPC ends the whole call when a write is cancelled. That is this side's doing, not the server's.
             self.abandon()
             raise
+        finally:
+            watch.cancel()
+
+    def _stall(self, patience: float) -> None:
+        """The server takes no message: end the call, which ends the write that waits for it."""
+        self._stalled = True
+        self._kill(Unreachable(f"{self.hop.address} took no message for {patience:.1f} s"))
+        self._call.cancel()
 
     async def _answer(self, future: "asyncio.Future[Any]", patience: float) -> Any:
         # Counted in ticks of this loop, not by the clock: when this process itself was stopped or starved, the time

@@ -39,8 +39,8 @@ _EOF: Any = grpc.aio.EOF  # type: ignore[attr-defined]  # the stubs do not know 
 Context = Any  # grpc.aio.ServicerContext[pb.InferRequest, pb.InferResponse]; the stubs know no read()
 
 
-class _Stalled(Exception):
-    """The client does not read what it is sent."""
+# The client does not read what it is sent: it could not read this either.
+_STALLED = Idle("the client does not read")
 
 
 class InferStream:
@@ -54,29 +54,56 @@ class InferStream:
         self._reply: pb.InferResponse | None = None
         self._writing = asyncio.Lock()
         self._telling: set[asyncio.Task[None]] = set()
+        self._task: asyncio.Task[None] | None = None
+        self._ticker: asyncio.TimerHandle
+        self._read_due: tuple[float, BlockSwarmError] | None = None
+        self._write_due: float | None = None
+        self._late: BlockSwarmError | None = None
 
     async def run(self) -> None:
         """Serve until the client closes the stream or the leg ends; frees everything that it held."""
+        self._task = asyncio.current_task()
+        self._watch()
         try:
             await self._serve()
         except asyncio.CancelledError:
-            reason = self._leg.reason if self._leg is not None else None
+            reason = (
+                self._leg.reason if self._leg is not None and self._leg.reason is not None else self._late
+            )
             if reason is None:
                 raise
-            task = asyncio.current_task()
-            if task is not None:
-                task.uncancel()
+            assert self._task is not None
+            self._task.uncancel()
             await self._settle()
-            await self._abort(reason)
+            if reason is not _STALLED:
+                await self._abort(reason)
         except BlockSwarmError as error:
             if self._leg is not None and self._leg.reason is None:
                 self._leg.reason = error
             await self._settle()
             await self._abort(error)
-        except _Stalled:
-            logger.warning("the client does not read; its leg is closed")
         finally:
+            self._ticker.cancel()
             await self._settle()
+
+    def _watch(self) -> None:
+        """Once a second: end the stream when its client is too late with a message, or does not read ours.
+
+        One timer a stream, rather than a timeout around every read and write, which each step would pay for.
+        """
+        loop = asyncio.get_running_loop()
+        self._ticker = loop.call_later(limits.PROGRESS_SECONDS, self._watch)
+        now = loop.time()
+        if self._late is None and self._read_due is not None and now >= self._read_due[0]:
+            self._late = self._read_due[1]
+        elif self._late is None and self._write_due is not None and now >= self._write_due:
+            logger.warning("the client does not read; its leg is closed")
+            self._late = _STALLED
+        else:
+            return
+        self._ticker.cancel()
+        if self._task is not None:
+            self._task.cancel()
 
     async def notify(self, notice: pb.Notice) -> None:
         """Tell the client that the server is leaving."""
@@ -109,20 +136,17 @@ class InferStream:
         return request.open
 
     async def _read(self, patience: float) -> pb.InferRequest | None:
-        try:
-            async with asyncio.timeout(patience):
-                request = await self._context.read()
-        except TimeoutError:
-            raise Idle(f"no step came for {patience:.0f} s") from None
+        due = asyncio.get_running_loop().time() + patience
+        self._read_due = (due, Idle(f"no message came for {patience:.0f} s"))
+        request = await self._context.read()
+        self._read_due = None
         return None if request is _EOF else request
 
     async def _write(self, response: pb.InferResponse) -> None:
-        try:
-            async with asyncio.timeout(limits.WRITE_SECONDS), self._writing:
-                await self._context.write(response)
-        except TimeoutError:
-            # The write is still pending in gRPC, so nothing more can be sent on this stream.
-            raise _Stalled from None
+        async with self._writing:
+            self._write_due = asyncio.get_running_loop().time() + limits.WRITE_SECONDS
+            await self._context.write(response)
+            self._write_due = None
 
     async def _abort(self, error: BlockSwarmError) -> None:
         # A client that does not read does not take the status either; the end of this handler ends the call.
@@ -203,7 +227,7 @@ class InferStream:
     async def _say_running(self, job: Job, seq: int) -> None:
         progress = pb.Progress(seq=seq, queue_position=self._host.engine.position(job))
         # The reply's own write meets the same trouble and tells of it.
-        with contextlib.suppress(_Stalled, grpc.RpcError, grpc.aio.UsageError):
+        with contextlib.suppress(grpc.RpcError, grpc.aio.UsageError):
             await self._write(pb.InferResponse(progress=progress))
 
     async def _settle(self) -> None:
