@@ -148,6 +148,27 @@ def test_no_replica_at_all_is_told_after_the_failover_timeout_and_the_session_ca
         assert torch.equal(again, want[1])
 
 
+def test_a_server_ends_with_its_p2pd_and_writes_why(lone, tmp_path):
+    message = tmp_path / "termination"
+    message.touch()
+    server = lone.start_server("a", "0:4", env={"BLOCKSWARM_TERMINATION_LOG": str(message)})
+    server.facts()
+    (p2pd,) = [child for child in psutil.Process(server.pid).children() if child.name() == "p2pd"]
+    p2pd.kill()
+    assert server.popen is not None
+    assert server.popen.wait(15) == 1
+    assert "p2pd died" in message.read_text()
+
+
+def test_a_server_that_is_stopped_while_it_loads_leaves_at_once(lone):
+    server = lone.start_server("a", "0:4")
+    wait_for(
+        lambda: "DHT peer joined" in server.tail(), timeout=60, what="the server has joined", every=0.005
+    )
+    assert server.stop(timeout=20) == 0
+    assert "Traceback" not in server.tail()
+
+
 def run_to_end(swarm: SwarmProcesses, name: str, blocks: str, *more: str) -> tuple[int, str]:
     process = swarm.start_server(name, blocks)
     process.kill()

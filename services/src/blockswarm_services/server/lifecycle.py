@@ -17,8 +17,7 @@ from typing import TypeVar
 
 import grpc
 import torch
-from grpc_health.v1 import health_pb2, health_pb2_grpc
-from grpc_health.v1._async import HealthServicer
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 import blockswarm_wire
 from blockswarm_dht.address import split_address
@@ -57,7 +56,7 @@ class BlockServer:
         self._stop = asyncio.Event()
         self._failure = ""
         self._server = grpc.aio.server(options=SERVER_OPTIONS, maximum_concurrent_rpcs=MAX_CALLS)
-        self._health = HealthServicer()
+        self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]  # an alias that mypy does not see
         self._throughput = Throughput(0.0, 0.0)
         self._host: Host | None = None
         self._folder: ModelFolder
