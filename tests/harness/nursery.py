@@ -67,7 +67,10 @@ def _exists(pid: int) -> bool:
 
 
 def _serve() -> None:
-    from blockswarm_services.server import lifecycle, main  # noqa: F401 - what the children need
+    # What the children need; without the family's own module each of them would import it again.
+    import transformers.models.llama.modeling_llama  # noqa: F401
+
+    from blockswarm_services.server import lifecycle, main  # noqa: F401
 
     # The children are reaped by the kernel, so that an ended one is gone at once.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
