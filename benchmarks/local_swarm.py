@@ -12,7 +12,7 @@ from pathlib import Path
 
 from blockswarm.cli import local_state
 from blockswarm.cli.local_state import LocalSwarm
-from blockswarm_services.local.child import die_with
+from blockswarm_services.local.child import tied
 
 ROOT = Path(__file__).resolve().parent.parent
 MODEL = ROOT / ".models" / "smollm2-135m-instruct"
@@ -32,13 +32,8 @@ def local_swarm(manifest: Path, *, show: Callable[[str], None] = lambda line: No
     with tempfile.TemporaryDirectory(prefix="blockswarm-") as home:
         os.environ["XDG_STATE_HOME"] = home
         words = [sys.executable, "-m", "blockswarm.cli", "up", "-f", str(manifest), "--listen", "127.0.0.1:0"]
-        process = subprocess.Popen(
-            words,
-            stdout=subprocess.DEVNULL,
-            start_new_session=True,
-            # Also when the benchmark is killed, nothing of its swarm stays.
-            preexec_fn=die_with(os.getpid()),
-        )
+        # Tied: also when the benchmark is killed, nothing of its swarm stays.
+        process = subprocess.Popen(tied(words), stdout=subprocess.DEVNULL, start_new_session=True)
         try:
             yield _wait(process, show)
         finally:

@@ -307,3 +307,10 @@ def test_wire_names_are_unique() -> None:
         names = list(kind.WIRE.values())
         assert len(set(names)) == len(names) == len(fields(kind))
         assert not any(a == b for a, b in itertools.combinations([*names, "v"], 2))
+
+
+@pytest.mark.parametrize("value", [1, "yes", None, float("nan")])
+def test_a_flag_must_be_true_or_false(value):
+    body = msgpack.unpackb(_RECORD.encode()) | {"em": value}
+    with pytest.raises(InvalidArgument, match="has_embedding"):
+        ServerRecord.decode(msgpack.packb(body))

@@ -118,6 +118,9 @@ class ServerRecord:
         _text("instance", self.instance, _ID)
         _text("fingerprint", self.fingerprint, _FINGERPRINT)
         _integer("metrics_port", self.metrics_port, 0, 65535)
+        for name in ("has_embedding", "has_head"):
+            if type(getattr(self, name)) is not bool:
+                raise InvalidArgument(f"{name}: must be true or false")
         for name in ("forward_rps", "inference_rps", "queue_delay", "issued_at"):
             _number(name, getattr(self, name))
         for name in ("kv_capacity", "kv_promised", "kv_used", "sessions"):

@@ -1,19 +1,27 @@
 """One process of the local swarm: it writes a log, says when it is ready, and dies with its parent."""
 
 import asyncio
-import ctypes
 import json
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
 _POLL_SECONDS = 0.1
-_PR_SET_PDEATHSIG = 1
+# What runs before the command: a tiny interpreter that sets the parent-death signal and then becomes the command (same
+# pid). A preexec_fn would run Python between fork and exec of a process full of threads, which may deadlock or crash.
+# The parent may die before prctl is reached: then getppid no longer is the parent.
+_LAUNCH = """
+import ctypes, os, signal, sys
+ctypes.CDLL(None, use_errno=True).prctl(1, signal.SIGKILL, 0, 0, 0)
+if os.getppid() != int(sys.argv[1]):
+    sys.exit("the parent is gone")
+os.execvp(sys.argv[2], sys.argv[2:])
+"""
 _TAIL_BYTES = 16 * 1024
 
 
@@ -41,15 +49,12 @@ class Child:
         ready.unlink(missing_ok=True)
         with log_file(folder, command.id).open("ab") as log:
             process = await asyncio.create_subprocess_exec(
-                *command.words,
-                "--ready-file",
-                str(ready),
+                *tied((*command.words, "--ready-file", str(ready))),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 # Ctrl-C in a terminal reaches the whole group; the order of the end is ours to choose.
                 start_new_session=True,
-                preexec_fn=die_with(os.getpid()),
             )
         return cls(command, folder, process)
 
@@ -110,17 +115,8 @@ def log_lines(folder: Path, process_id: str) -> list[str]:
         return []
 
 
-def die_with(parent: int) -> Callable[[], None] | None:
-    """The `preexec_fn` of a process that shall be killed when process `parent` ends, however that ends."""
+def tied(words: Sequence[str]) -> list[str]:
+    """The command line that runs `words` as a process that is killed when this one ends, however that ends."""
     if sys.platform != "linux":
-        return None
-    # Looked up before the fork: between fork and exec nothing may be loaded.
-    prctl = ctypes.CDLL(None, use_errno=True).prctl
-
-    def prepare() -> None:
-        prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:
-            # The parent died before the request was made.
-            os._exit(1)
-
-    return prepare
+        return list(words)
+    return [sys.executable, "-I", "-S", "-c", _LAUNCH, str(os.getpid()), *words]
