@@ -14,6 +14,8 @@ from blockswarm_wire.errors import BlockSwarmError, Gone, ServerFault
 from blockswarm_wire.limits import STUCK_SECONDS
 
 logger = logging.getLogger(__name__)
+_WEIGHT = 0.1
+_LATELY_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +76,8 @@ class Engine:
         self._stopped = False
         self._poisoned = False
         self._began = 0.0
+        self._delay = 0.0
+        self._last = 0.0
         self._thread = threading.Thread(target=self._run, name="compute", daemon=True)
         self._thread.start()
 
@@ -92,6 +96,11 @@ class Engine:
     def queued(self) -> int:
         """How many pieces of work wait."""
         return len(self._waiting) + max(0, len(self._round) - 1)
+
+    @property
+    def queue_delay(self) -> float:
+        """Seconds that work waited lately before it ran, a moving average; 0 when none came for a while."""
+        return self._delay if time.perf_counter() - self._last < _LATELY_SECONDS else 0.0
 
     def submit(self, kind: Kind, rows: int, compute: Callable[[], Any]) -> Job:
         """Queue `compute` for the compute thread; call from the event loop that shall get the outcome."""
@@ -154,7 +163,8 @@ class Engine:
         if job.cancelled:
             _resolve(job, Gone("cancelled"))
             return
-        self._began = started
+        self._began = self._last = started
+        self._delay += _WEIGHT * (started - job.submitted - self._delay)
         try:
             value = job.compute()
         except BlockSwarmError as error:

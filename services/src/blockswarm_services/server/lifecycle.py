@@ -3,17 +3,11 @@
 import asyncio
 import contextlib
 import gc
-import json
 import logging
 import os
 import signal
-import socket
-import threading
 import time
 import uuid
-from collections.abc import Callable
-from pathlib import Path
-from typing import TypeVar
 
 import grpc
 import torch
@@ -32,6 +26,13 @@ from blockswarm_services.server.metrics import Metrics
 from blockswarm_services.server.model import SpanModel
 from blockswarm_services.server.rpc import BlockServerRpc, Host
 from blockswarm_services.server.settings import Settings
+from blockswarm_services.server.startup import (
+    LoadProgress,
+    advertised,
+    port_of,
+    unless,
+    write_ready_file,
+)
 from blockswarm_services.server.throughput import Throughput, measure
 from blockswarm_services.termination import write_termination_message
 from blockswarm_wire.errors import InvalidArgument
@@ -44,7 +45,6 @@ from blockswarm_wire.v1 import block_server_pb2_grpc as pb_grpc
 
 logger = logging.getLogger(__name__)
 _LEAVE_SECONDS = 2.0
-_T = TypeVar("_T")
 
 
 class BlockServer:
@@ -72,7 +72,7 @@ class BlockServer:
         port = self._bind()
         self._address = advertised(self._settings.announce, self._settings.listen, port)
         self._catch_signals()
-        await self._unless_stopped(self._identify)
+        await unless(self._stop, self._identify)
         if self._stop.is_set():
             return 0
         await self._join()
@@ -136,18 +136,19 @@ class BlockServer:
 
     async def _load(self) -> None:
         settings, began = self._settings, time.perf_counter()
-        model = await self._unless_stopped(
+        model = await unless(
+            self._stop,
             lambda: SpanModel.load(
                 self._folder,
                 settings.span,
                 dtype=torch_dtype(settings.dtype),
                 device=settings.device,
                 progress=LoadProgress(),
-            )
+            ),
         )
         if model is None:
             return
-        measured = await self._unless_stopped(lambda: measure(model, settings.span.start, settings.span.end))
+        measured = await unless(self._stop, lambda: measure(model, settings.span.start, settings.span.end))
         if measured is None:
             return
         self._throughput = measured
@@ -160,33 +161,6 @@ class BlockServer:
             "model loaded",
             extra={"blocks": str(settings.span), "seconds": round(time.perf_counter() - began, 2)},
         )
-
-    async def _unless_stopped(self, work: Callable[[], _T]) -> _T | None:
-        """The result of `work` on a thread of its own; None when the server is stopped before it is done.
-
-        The thread is a daemon: an orderly end must not wait for a download or for gigabytes to be read.
-        """
-        done: asyncio.Future[_T] = asyncio.get_running_loop().create_future()
-
-        def settle(outcome: Callable[[], None]) -> None:
-            if not done.done():
-                outcome()
-
-        def run() -> None:
-            try:
-                result = work()
-            except BaseException as error:
-                failure = error
-                loop.call_soon_threadsafe(settle, lambda: done.set_exception(failure))
-            else:
-                loop.call_soon_threadsafe(settle, lambda: done.set_result(result))
-
-        loop = asyncio.get_running_loop()
-        threading.Thread(target=run, name="load", daemon=True).start()
-        stop = asyncio.create_task(self._stop.wait())
-        await asyncio.wait((done, stop), return_when=asyncio.FIRST_COMPLETED)
-        stop.cancel()
-        return done.result() if done.done() else None
 
     def _assemble(self, model: SpanModel) -> Host:
         settings, engine = self._settings, Engine()
@@ -301,6 +275,7 @@ class BlockServer:
             kv_promised=legs.promised if legs else 0,
             kv_used=round(legs.used) if legs else 0,
             sessions=legs.sessions if legs else 0,
+            queue_delay=round(host.engine.queue_delay, 4) if host else 0.0,
             issued_at=issued_at,
         )
 
@@ -312,45 +287,9 @@ async def serve(settings: Settings) -> int:
     return await BlockServer(settings).run()
 
 
-def advertised(announce: str | None, listen: str, port: int) -> str:
-    """host:port that clients shall dial: `announce`, else the listening host, else this machine's name."""
-    if announce:
-        host, colon, given = announce.rpartition(":")
-        return announce if colon and given.isdigit() else f"{announce}:{port}"
-    host, _ = split_address(listen, field="--listen")
-    if host in ("0.0.0.0", "::", "[::]", ""):
-        host = socket.gethostbyname(socket.gethostname())
-    return f"{host}:{port}"
-
-
 async def _first(*events: asyncio.Event, timeout: float) -> None:
     """Wait until one of `events` is set, at most `timeout` seconds."""
     waits = [asyncio.create_task(event.wait()) for event in events]
     await asyncio.wait(waits, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
     for wait in waits:
         wait.cancel()
-
-
-def write_ready_file(path: Path, facts: dict[str, object]) -> None:
-    """Write `facts` as JSON; readers see the whole file or none."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    draft.write_text(json.dumps(facts))
-    draft.replace(path)
-
-
-def port_of(listen: str) -> int:
-    """The port of host:port."""
-    return split_address(listen, field="--dht-listen")[1]
-
-
-class LoadProgress:
-    """Logs how loading goes: what is read, and every tenth of its bytes."""
-
-    def __init__(self) -> None:
-        self._told: tuple[str, int] = ("", -1)
-
-    def __call__(self, what: str, done: int, total: int) -> None:
-        tenth = 10 * done // total if total else 10
-        if (what, tenth) != self._told:
-            self._told = (what, tenth)
-            logger.info("loading", extra={"what": what, "percent": 10 * tenth})
