@@ -28,7 +28,12 @@ def failing(error: Exception):
 async def occupied(engine: Engine, gate: threading.Event):
     """A job that is running, and ends when the gate opens."""
     began = threading.Event()
-    job = engine.submit(Kind.DECODE, 1, lambda: (began.set(), gate.wait(10)))
+
+    def work() -> None:
+        began.set()
+        gate.wait(10)
+
+    job = engine.submit(Kind.DECODE, 1, work)
     assert await asyncio.to_thread(began.wait, 10)
     return job
 
