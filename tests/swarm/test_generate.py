@@ -1,7 +1,6 @@
 """What users of transformers do with a model, over real servers."""
 
 import asyncio
-import multiprocessing
 import threading
 
 import pytest
@@ -86,27 +85,6 @@ async def test_blocking_calls_work_where_a_loop_runs(model, tokenizer):
     """As in a notebook."""
     assert asyncio.get_running_loop().is_running()
     assert model.generate(tokens(tokenizer, 4), max_new_tokens=3, do_sample=False).shape == (1, 7)
-
-
-def _generate(model, ids, answers):
-    try:
-        model.generate(ids, max_new_tokens=2)
-    except BaseException as error:
-        answers.put((type(error).__name__, str(error)))
-    else:
-        answers.put(("nothing", ""))
-
-
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_after_a_fork_the_error_says_what_to_do(model, tokenizer):
-    context = multiprocessing.get_context("fork")
-    answers = context.Queue()
-    child = context.Process(target=_generate, args=(model, tokens(tokenizer, 4), answers))
-    child.start()
-    name, text = answers.get(timeout=30)
-    child.join(10)
-    assert name == "ForkedError"
-    assert "spawn" in text
 
 
 def test_servers_may_be_chosen(swarm, model_folder, tokenizer):
