@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 
+from blockswarm_services.grpc_errors import abort
 from blockswarm_services.server import sessions
 from blockswarm_services.server.engine import Job, Outcome
 from blockswarm_services.server.failpoints import failpoint
@@ -19,7 +20,6 @@ from blockswarm_services.server.schedule import Kind
 from blockswarm_services.server.step import apply, describe
 from blockswarm_wire import limits
 from blockswarm_wire.errors import (
-    TRAILER,
     BlockSwarmError,
     Draining,
     Idle,
@@ -257,13 +257,6 @@ def digest(step: pb.Step) -> bytes:
 
 def _refusal(seq: int, error: BlockSwarmError) -> pb.InferResponse:
     return pb.InferResponse(error=pb.StepError(seq=seq, detail=to_detail(error)))
-
-
-async def abort(context: Context, error: BlockSwarmError) -> None:
-    """End a call with the error's gRPC status and our trailer."""
-    status = grpc.StatusCode[error.grpc_status]
-    trailer = ((TRAILER, to_detail(error).SerializeToString()),)
-    await context.abort(status, str(error)[:500], trailer)
 
 
 def _checked(step: pb.Step, request: sessions.StepRequest, span: Span, host: "Host") -> pb.Step:

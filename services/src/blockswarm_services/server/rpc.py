@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import blockswarm_wire
+from blockswarm_services.grpc_errors import abort
 from blockswarm_services.server.engine import Engine
-from blockswarm_services.server.infer import InferStream, abort
+from blockswarm_services.server.infer import InferStream
 from blockswarm_services.server.legs import Legs
 from blockswarm_services.server.metrics import Metrics
 from blockswarm_services.server.model import SpanModel
