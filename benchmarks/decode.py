@@ -31,6 +31,7 @@ from timing import Ticks, prompt_ids
 
 NAMES = ("blockswarm", "transformers", "... sleeping")
 _WIDTH = 14
+_WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
 
 # (tokens of the prompt, new tokens) -> (ids, decode seconds).
 Side = Callable[[int, int], tuple[list[int], float]]
@@ -40,7 +41,7 @@ class Plain:
     """A process with plain transformers. `wait`: OMP_WAIT_POLICY, None = torch's default."""
 
     def __init__(self, wait: str | None) -> None:
-        environment = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}
+        environment = {name: value for name, value in os.environ.items() if name not in _WAITING}
         if wait is not None:
             environment["OMP_WAIT_POLICY"] = wait
         self._process = subprocess.Popen(

@@ -15,6 +15,7 @@ from blockswarm_services.server.model import SpanModel
 from blockswarm_services.server.rpc import BlockServerRpc, Host
 from blockswarm_wire.limits import CHANNEL_OPTIONS, MAX_SESSIONS, SERVER_OPTIONS
 from blockswarm_wire.model.source import open_model
+from blockswarm_wire.record import State
 from blockswarm_wire.span import Span
 from blockswarm_wire.v1 import block_server_pb2 as pb
 from blockswarm_wire.v1 import block_server_pb2_grpc as pb_grpc
@@ -26,7 +27,8 @@ def make_host(
     """A Host as the server's own main makes it, for a float32 model folder."""
     source = open_model(folder)
     model, engine = SpanModel.load(source, span, dtype=torch.float32), Engine()
-    legs = Legs(len(span), cache_tokens, max_sessions)
+    legs, metrics = Legs(len(span), cache_tokens, max_sessions), Metrics(lambda: State.ONLINE)
+    metrics.watch(legs, model.bytes_per_token, lambda: engine.queued)
     return Host(
         server_id=f"server-{span.start}-{span.end}",
         instance=uuid.uuid4().hex[:16],
@@ -38,7 +40,7 @@ def make_host(
         model=model,
         engine=engine,
         legs=legs,
-        metrics=Metrics(legs, model.bytes_per_token, lambda: engine.queued),
+        metrics=metrics,
     )
 
 

@@ -82,6 +82,8 @@ def swarm(folder: Path, spans: Sequence[Span]) -> Iterator[Any]:
     discovery = FixedDiscovery(hosts, loop.run(start()))
     try:
         with mock.patch.object(auto, "open_discovery", return_value=discovery):
-            yield AutoDistributedModelForCausalLM.from_pretrained(folder, directory="127.0.0.1:1")
+            yield AutoDistributedModelForCausalLM.from_pretrained(
+                folder, directory="127.0.0.1:1", deterministic=True
+            )
     finally:
         loop.run(stack.aclose())

@@ -183,6 +183,7 @@ class SwarmProcesses:
         cache_tokens: int = 16384,
         threads: int = 1,
         drain_seconds: float = 30.0,
+        deterministic: bool = False,
         model: Path | None = None,
         env: dict[str, str] | None = None,
     ) -> Process:
@@ -196,6 +197,7 @@ class SwarmProcesses:
             *("--listen", "127.0.0.1:0", "--dht-listen", "127.0.0.1:0", "--metrics-listen", "127.0.0.1:0"),
             *("--cache-tokens", str(cache_tokens), "--drain-seconds", str(drain_seconds)),
             *("--threads", str(threads), "--ready-file", str(self.folder / f"{server_id}.ready")),
+            *(["--deterministic"] if deterministic else []),
         ]
         process = Process(server_id, command, self.folder, env or {}, self.nursery)
         self.servers[server_id] = process

@@ -20,9 +20,11 @@ def test_bit_equal_over_processes(name, tmp_path):
     with SwarmProcesses(tmp_path, model, name=name, forked=True) as processes:
         processes.start_directory()
         for server, blocks in (("one", "0:1"), ("two", "1:4"), ("three", f"4:{BLOCKS}")):
-            processes.start_server(server, blocks, cache_tokens=1024)
+            processes.start_server(server, blocks, cache_tokens=1024, deterministic=True)
         processes.wait_ready()
-        client = AutoDistributedModelForCausalLM.from_pretrained(model, directory=processes.target)
+        client = AutoDistributedModelForCausalLM.from_pretrained(
+            model, directory=processes.target, deterministic=True
+        )
         with client.inference_session(max_length=20) as session:
             spans = torch.cat([client(ids[:, chunk]).logits for chunk in CHUNKS], dim=1)
             assert len(session.chain) == 3

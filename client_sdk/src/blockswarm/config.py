@@ -28,6 +28,8 @@ class ClientConfig:
     dtype: expected dtype of the blocks; None takes it from the swarm.
     silence_timeout: a server that owes an answer and says nothing for this long is gone.
     chunk_tokens: tokens of a prompt sent in one step.
+    deterministic: compute the head in torch's own order, so that logits equal those of the unsplit model bit for bit if
+        the servers run with --deterministic too; slower on a CPU.
     seed: of the jitter in pauses and random routes; None = different every time.
 
     Raises:
@@ -48,6 +50,7 @@ class ClientConfig:
     dtype: str | None = None
     silence_timeout: float = SILENCE_SECONDS
     chunk_tokens: int = MAX_CHUNK_TOKENS
+    deterministic: bool = False
     seed: int | None = None
 
     def __post_init__(self) -> None:

@@ -24,6 +24,7 @@ from blockswarm_wire.errors import InvalidArgument
 from blockswarm_wire.fingerprint import DTYPES
 from blockswarm_wire.model.anatomy import read_config
 from blockswarm_wire.model.identity import Progress
+from blockswarm_wire.model.linear import share_linears
 from blockswarm_wire.model.source import ModelFolder, open_model
 from blockswarm_wire.tensor import dtype_name, torch_dtype
 
@@ -98,6 +99,8 @@ class _AutoDistributed:
             shape.num_labels = labels
         manager, discovery = _connect(folder, shape, config)
         hollow = cls._hollow(folder, shape, torch_dtype(str(manager.config.dtype)), progress)
+        if not config.deterministic:
+            share_linears(hollow.model)
         shell = _assemble(hollow, manager, tuning_mode, pre_seq_len)
         weakref.finalize(shell, _abandon, manager, discovery).atexit = False
         return shell

@@ -198,9 +198,12 @@ class InferStream:
         outcome = await self._wait(kind, max(1, request.tokens * request.batch), compute, step.seq)
         leg.cache, output = outcome.value
         leg.state = plan.after
+        replay = step.want == pb.WANT_NOTHING
+        if replay and step.seq == 1:
+            self._host.metrics.replays.inc()
         # After the reply is under way.
-        observe = self._host.metrics.observe_step
-        asyncio.get_running_loop().call_soon(observe, kind, request.tokens * request.batch, outcome)
+        observe, rows = self._host.metrics.observe_step, request.tokens * request.batch
+        asyncio.get_running_loop().call_soon(observe, kind, rows, len(leg.span), outcome, replay)
         timing = pb.Timing(queue_seconds=outcome.queue_seconds, compute_seconds=outcome.compute_seconds)
         result = pb.StepResult(seq=step.seq, position=leg.state.position, output=output, timing=timing)
         return pb.InferResponse(result=result)

@@ -63,7 +63,8 @@ class BlockServer:
         self._fingerprint = ""
         self._num_blocks = 0
         self._address = ""
-        self._metrics_port = 0
+        self._metrics = Metrics(self._state)
+        self._endpoint = HealthServer(self._metrics.registry, self._alive, self._ready)
         self._node: SwarmNode
         self._announcer: Announcer
 
@@ -72,6 +73,7 @@ class BlockServer:
         port = self._bind()
         self._address = advertised(self._settings.announce, self._settings.listen, port)
         self._catch_signals()
+        await self._open_endpoint()
         await unless(self._stop, self._identify)
         if self._stop.is_set():
             return 0
@@ -111,6 +113,19 @@ class BlockServer:
         logger.info("stopping", extra={"signal": signal.Signals(number).name})
         self._stop.set()
 
+    async def _open_endpoint(self) -> None:
+        """Health and metrics, from the start: loading may take long, and is no illness."""
+        settings = self._settings
+        self._metrics.info.labels(
+            settings.name, str(settings.span), settings.dtype, settings.device, blockswarm_wire.__version__
+        ).set(1)
+        try:
+            await self._endpoint.start(settings.metrics_listen)
+        except OSError as error:
+            raise InvalidArgument(
+                f"--metrics-listen: cannot listen on {settings.metrics_listen}: {error}"
+            ) from None
+
     def _identify(self) -> None:
         settings = self._settings
         self._folder = open_model(settings.model, revision=settings.revision, cache_dir=settings.cache_dir)
@@ -143,6 +158,7 @@ class BlockServer:
                 settings.span,
                 dtype=torch_dtype(settings.dtype),
                 device=settings.device,
+                deterministic=settings.deterministic,
                 progress=LoadProgress(),
             ),
         )
@@ -156,7 +172,7 @@ class BlockServer:
         gc.collect()
         gc.freeze()
         self._host = self._assemble(model)
-        self._host.metrics.load_seconds.set(time.perf_counter() - began)
+        self._metrics.load_seconds.set(time.perf_counter() - began)
         logger.info(
             "model loaded",
             extra={"blocks": str(settings.span), "seconds": round(time.perf_counter() - began, 2)},
@@ -165,10 +181,7 @@ class BlockServer:
     def _assemble(self, model: SpanModel) -> Host:
         settings, engine = self._settings, Engine()
         legs = Legs(len(settings.span), settings.cache_tokens, MAX_SESSIONS)
-        metrics = Metrics(legs, model.bytes_per_token, lambda: engine.queued)
-        metrics.info.labels(
-            settings.name, str(settings.span), settings.dtype, settings.device, blockswarm_wire.__version__
-        ).set(1)
+        self._metrics.watch(legs, model.bytes_per_token, lambda: engine.queued)
         return Host(
             server_id=settings.server_id,
             instance=self._instance,
@@ -180,7 +193,7 @@ class BlockServer:
             model=model,
             engine=engine,
             legs=legs,
-            metrics=metrics,
+            metrics=self._metrics,
         )
 
     async def _serve(self) -> None:
@@ -188,14 +201,6 @@ class BlockServer:
         assert host is not None
         pb_grpc.add_BlockServerServicer_to_server(BlockServerRpc(host), self._server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
-        endpoint = HealthServer(host.metrics.registry, self._alive, self._ready)
-        try:
-            await endpoint.start(self._settings.metrics_listen)
-        except OSError as error:
-            raise InvalidArgument(
-                f"--metrics-listen: cannot listen on {self._settings.metrics_listen}: {error}"
-            ) from None
-        self._metrics_port = endpoint.port
         await self._server.start()
         await self._health.set("", health_pb2.HealthCheckResponse.SERVING)
         self._announcer.say(State.ONLINE)
@@ -220,18 +225,25 @@ class BlockServer:
     def _ready_facts(self) -> dict[str, object]:
         return {
             "address": self._address,
-            "metrics": f"{self._address.rpartition(':')[0]}:{self._metrics_port}",
+            "metrics": f"{self._address.rpartition(':')[0]}:{self._endpoint.port}",
             "instance": self._instance,
             "pid": os.getpid(),
             "peers": [str(peer) for peer in self._node.peers],
         }
 
+    def _state(self) -> State:
+        if self._host is None:
+            return State.JOINING
+        if self._stop.is_set():
+            return State.DRAINING
+        return State.ONLINE if self._announcer.online.is_set() else State.JOINING
+
     def _alive(self) -> bool:
         host = self._host
-        return host is not None and host.engine.alive and not host.engine.stuck and not self._failure
+        return not self._failure and (host is None or (host.engine.alive and not host.engine.stuck))
 
     def _ready(self) -> bool:
-        return self._alive() and self._announcer.online.is_set() and not self._stop.is_set()
+        return self._alive() and self._state() is State.ONLINE
 
     def _fail(self, cause: str) -> None:
         self._failure = self._failure or cause
@@ -266,7 +278,7 @@ class BlockServer:
             start=settings.span.start,
             end=settings.span.end,
             address=self._address,
-            metrics_port=self._metrics_port,
+            metrics_port=self._endpoint.port,
             instance=self._instance,
             fingerprint=self._fingerprint,
             forward_rps=round(self._throughput.forward_rps, 1),

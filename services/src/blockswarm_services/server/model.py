@@ -12,6 +12,7 @@ from blockswarm_services.server.view import Inert, RangeView
 from blockswarm_wire.errors import InvalidArgument, ServerFault, WrongSpan
 from blockswarm_wire.model.anatomy import Cut, load_part, locate, model_class, part_class, read_config
 from blockswarm_wire.model.identity import Progress
+from blockswarm_wire.model.linear import share_linears
 from blockswarm_wire.model.source import ModelFolder
 from blockswarm_wire.span import Span
 
@@ -57,6 +58,7 @@ class SpanModel:
         *,
         dtype: torch.dtype,
         device: torch.device | str = "cpu",
+        deterministic: bool = True,
         progress: Progress | None = None,
     ) -> Self:
         """Load the blocks of `span` only. Weights that need no conversion stay mapped from their file.
@@ -66,6 +68,7 @@ class SpanModel:
             span: the blocks; must lie within the model.
             dtype: in which to hold and compute.
             device: where to.
+            deterministic: whether outputs shall equal those of the whole model bit for bit, at some cost of speed.
             progress: told (what, bytes done, bytes in all) while files are fetched and read.
 
         Raises:
@@ -80,6 +83,8 @@ class SpanModel:
         model = load_part(folder, part, config, dtype=dtype, progress=progress)
         if torch.device(device).type != "cpu":
             model = model.to(device)
+        if not deterministic:
+            share_linears(model)
         logger.info("span loaded", extra={"model": folder.name, "blocks": str(span)})
         return cls(model, span, model_blocks=blocks)
 

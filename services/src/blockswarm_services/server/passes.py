@@ -52,9 +52,8 @@ async def _serve(host: "Host", context: Any, *, backward: bool) -> None:
             what = await _read(host, context, backward=backward)
     except TimeoutError:
         raise Idle(f"the pass was not whole within {limits.PASS_READ_SECONDS:.0f} s") from None
-    job = host.engine.submit(
-        Kind.PASS, what.tensors[pb.HIDDEN].shape[:2].numel(), _compute(host, what, backward)
-    )
+    rows = what.tensors[pb.HIDDEN].shape[:2].numel()
+    job = host.engine.submit(Kind.PASS, rows, _compute(host, what, backward))
     try:
         while not (await asyncio.wait((job.future,), timeout=limits.PROGRESS_SECONDS))[0]:
             if not host.engine.stuck:
@@ -62,7 +61,9 @@ async def _serve(host: "Host", context: Any, *, backward: bool) -> None:
                 await _write(context, pb.PassPart(progress=progress))
     finally:
         host.engine.cancel(job)  # of use when the caller has gone; a finished job is left alone
-    answer: Pass = job.future.result().value
+    outcome = job.future.result()
+    host.metrics.observe_step(Kind.PASS, rows, len(what.span), outcome)
+    answer: Pass = outcome.value
     for part in write_pass(answer):
         await _write(context, part)
 

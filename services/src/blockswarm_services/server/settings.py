@@ -38,6 +38,7 @@ class Settings:
     cache_tokens: int
     drain_seconds: float
     threads: int | None
+    deterministic: bool
     ready_file: Path | None
     cache_dir: Path | None
 
@@ -74,6 +75,7 @@ def parse(argv: Sequence[str] | None = None) -> Settings:
         cache_tokens=args.cache_tokens,
         drain_seconds=args.drain_seconds,
         threads=args.threads,
+        deterministic=args.deterministic,
         ready_file=args.ready_file,
         cache_dir=args.cache_dir,
     )
@@ -117,6 +119,11 @@ def _parser() -> argparse.ArgumentParser:
         help="how long SIGTERM waits for sessions to move (default: 60)",
     )
     add("--threads", type=int, help="CPU threads (default: torch's choice)")
+    add(
+        "--deterministic",
+        action="store_true",
+        help="outputs equal those of the unsplit model bit for bit; slower on a CPU",
+    )
     add("--ready-file", type=Path, help="JSON file that is written when the server is ONLINE")
     return parser
 
