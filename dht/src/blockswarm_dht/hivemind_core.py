@@ -9,6 +9,7 @@ elsewhere in the process works as usual.
 import contextlib
 import importlib
 import importlib.machinery
+import importlib.resources
 import importlib.util
 import sys
 import types
@@ -66,6 +67,8 @@ with _stand_ins():
     _crypto = importlib.import_module("hivemind.dht.validation")
     _routing = importlib.import_module("hivemind.dht.routing")
     _p2p = importlib.import_module("hivemind.p2p")
+    _p2pclient = importlib.import_module("hivemind.p2p.p2p_daemon_bindings.p2pclient")
+    _programs = importlib.import_module("hivemind.hivemind_cli")
     _logging = importlib.import_module("hivemind.utils.logging")
     _serializer = importlib.import_module("hivemind.utils.serializer")
     _multiaddr = importlib.import_module("hivemind.utils.multiaddr")
@@ -78,9 +81,14 @@ RecordValidatorBase: Any = _crypto.RecordValidatorBase
 DHTID: Any = _routing.DHTID
 P2P: Any = _p2p.P2P
 PeerID: Any = _p2p.PeerID
+P2PClient: Any = _p2pclient.Client
 P2PDaemonError: Any = _p2p.P2PDaemonError
 MSGPackSerializer: Any = _serializer.MSGPackSerializer
 Multiaddr: Any = _multiaddr.Multiaddr
+
+# The file of the daemon, and the level of its log lines in Go's words.
+P2PD = str(importlib.resources.files(_programs) / "p2pd")
+GOLOG_LEVEL: str = _logging.python_level_to_golog(_logging.loglevel)
 
 # Its log lines go where ours go, instead of to a handler of its own; its INFO lines say nothing that ours do not.
 _logging.use_hivemind_log_handler("nowhere")

@@ -334,24 +334,18 @@ class SwarmNode:
 async def _start_p2pd(
     listen: str | None, announce: str | None, identity: str | os.PathLike[str] | None, client_mode: bool
 ) -> Any:
+    options: dict[str, object]
     if client_mode:
-        options: dict[str, Any] = {"no_listen": True, "host_maddrs": (), "dht_mode": "client"}
+        options = {"noListenAddrs": True, "dhtClient": True}
     elif listen is None:
         raise InvalidArgument("a DHT node that is not a client needs an address to listen on (--dht-listen)")
     else:
         where = _claim_port(listen, fixed=announce is not None)
-        options = {"host_maddrs": [where], "dht_mode": "server"}
+        options = {"hostAddrs": where, "dhtServer": True}
         if announce is not None:
-            options["announce_maddrs"] = [_announced(announce, where)]
+            options["announceAddrs"] = _announced(announce, where)
     try:
-        return await TiedP2P.create(
-            identity_path=None if identity is None else os.fspath(identity),
-            # One TCP transport inside one network: no relays, no hole punching, no port mapping.
-            auto_nat=False,
-            nat_port_map=False,
-            use_relay=False,
-            **options,
-        )
+        return await TiedP2P.create(options, identity_path=None if identity is None else os.fspath(identity))
     except P2PDaemonError as error:
         raise Unreachable(f"p2pd, the DHT daemon, did not start: {error}") from error
 
@@ -380,4 +374,6 @@ def _announced(announce: str, where: str) -> str:
     address = to_multiaddr(announce, field="--announce")
     if address.endswith("/tcp/0"):
         return address.removesuffix("0") + where.rpartition("/")[2]
+    if "/tcp/0/" in address:
+        raise InvalidArgument(f"--announce {announce[:80]}: give a port that others can reach, not 0")
     return address
