@@ -7,6 +7,7 @@ The files are checked in; a test compares them with those of a new run.
 
 import contextlib
 import io
+import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -45,12 +46,17 @@ def commands() -> str:
     ]
     for name, command in sorted(group.commands.items()):
         arguments = [parameter for parameter in command.params if parameter.param_type_name == "argument"]
-        usage = " ".join(f"[{parameter.name.upper()}]" for parameter in arguments)
+        usage = " ".join(_usage(parameter) for parameter in arguments)
         parts.append(f"## blockswarm {name} {usage}".rstrip() + f"\n\n{command.help}\n")
         options = list(_options(command))
         if options:
             parts.append(_table(("option", "meaning", "default"), options))
     return "\n".join(parts)
+
+
+def _usage(argument: Any) -> str:
+    name = argument.name.upper()
+    return name if argument.required else f"[{name}]"
 
 
 def _options(command: Any) -> Iterator[tuple[str, str, str]]:
@@ -90,8 +96,11 @@ def manifest() -> str:
     schema = BlockServer.model_json_schema(by_alias=True)
     start = (
         f"One or more YAML documents with `apiVersion: {API_VERSION}` and `kind: {KIND}`. Unknown fields, two "
-        "documents of one name and spans that leave a block uncovered are refused. Local mode rolls nothing out, so "
-        "it does not read `spec.update` and `spec.restart`.\n"
+        "documents of one name and spans that leave a block uncovered are refused.\n\n"
+        "Local mode refuses what a model needs a cluster for (`source.volume`, `hub.tokenSecret`). It does not read "
+        "`spec.cache.volume`, `spec.compute.gpu`, `spec.update`, `spec.restart` and `spec.pod`. A cluster refuses "
+        "`source.path`, and asks for `compute.gpu` on device cuda.\n\n"
+        "`[]` stands for each entry of a list.\n"
     )
     return start + "\n" + _table(("field", "type", "default", "meaning"), _fields(schema, schema, ""))
 
@@ -104,12 +113,24 @@ def _fields(
         path = f"{prefix}{name}"
         options = [option for option in field.get("anyOf", [field]) if option.get("type") != "null"]
         inner = _resolve(schema, options[0])
+        if "items" in inner:
+            entry = _resolve(schema, inner["items"])
+            if "properties" in entry:
+                yield f"`{path}`", _type(inner), "", _sentence(field.get("description"))
+                yield from _fields(schema, entry, path + "[].")
+                continue
         if "properties" in inner:
             yield from _fields(schema, inner, path + ".")
             continue
-        default = "required" if name in required else f"`{field['default']!r}`" if "default" in field else ""
-        default = default.replace("`None`", "").replace("'", '"')
-        yield f"`{path}`", _type(inner), default, _sentence(field.get("description", ""))
+        default = field.get("default")
+        shown = (
+            "required"
+            if name in required
+            else ""
+            if default in (None, [], {})
+            else f"`{json.dumps(default)}`"
+        )
+        yield f"`{path}`", _type(inner), shown, _sentence(field.get("description"))
 
 
 def _resolve(schema: Mapping[str, Any], field: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -121,37 +142,57 @@ def _type(field: Mapping[str, Any]) -> str:
     choices = [field["const"]] if "const" in field else field.get("enum")
     if choices:
         return " or ".join(f"`{choice}`" for choice in choices)
-    low, high = field.get("minimum"), field.get("maximum", field.get("exclusiveMaximum"))
+    low, high = field.get("minimum"), field.get("maximum")
+    if "exclusiveMinimum" in field:
+        low = field["exclusiveMinimum"] + 1
+    if "exclusiveMaximum" in field:
+        high = field["exclusiveMaximum"] - 1
     bounds = f", {low} to {high}" if low is not None and high is not None else ""
-    return f"{field.get('type', '')}{bounds}"
+    kind = field.get("type", "")
+    if kind == "array":
+        return f"list, at most {field['maxItems']}"
+    if kind == "object":
+        return (
+            f"map, at most {field['maxProperties']}" if "maxProperties" in field else "object of Kubernetes"
+        )
+    return f"{kind}{bounds}"
 
 
 def metrics() -> str:
     """What the processes export."""
+    from blockswarm_operator.metrics import Metrics as OperatorMetrics
     from blockswarm_services.directory.metrics import DirectoryMetrics
     from blockswarm_services.server.legs import Legs
     from blockswarm_services.server.metrics import Metrics
+    from blockswarm_wire.record import State
 
     node: Any = SimpleNamespace(connected=0, missing_peers=0, stored_keys=0)
     mirror: Any = SimpleNamespace(watchers=0, store=SimpleNamespace(size=lambda: 0, coverage=lambda now: {}))
+    server = Metrics(lambda: State.JOINING)
+    server.watch(Legs(1, 1, 1), 1, lambda: 0)
     parts = ["Each process serves `/metrics`, `/healthz` and `/readyz` on its metrics address.\n"]
     for title, registry in (
-        ("Block server", Metrics(Legs(1, 1, 1), 1, lambda: 0).registry),
+        ("Block server", server.registry),
         ("Directory", DirectoryMetrics(mirror, node).registry),
+        ("Operator", OperatorMetrics().registry),
     ):
         parts.append(f"## {title}\n\n" + _table(("series", "type", "labels", "meaning"), _series(registry)))
     return "\n".join(parts)
 
 
 def _series(registry: Any) -> Iterator[tuple[str, str, str, str]]:
+    # A series with labels has no sample before somebody asks for one: its collector knows their names.
+    known = {
+        name: set(getattr(collector, "_labelnames", ()))
+        for collector, names in registry._collector_to_names.items()
+        for name in names
+    }
     for family in sorted(registry.collect(), key=lambda family: family.name):
         if family.name.startswith("blockswarm_"):
             name = family.name + ("_total" if family.type == "counter" else "")
             labels = {label for sample in family.samples for label in sample.labels} - {"le"}
-            labels |= set(getattr(family, "_labelnames", ()))
-            labels |= (
-                {"model", "blocks", "dtype", "device", "version"} if name.endswith("server_info") else set()
-            )
+            # Of a collector of several series, only the series itself knows them.
+            labels |= known.get(name, set()) | set(getattr(family, "_labelnames", ()))
             yield f"`{name}`", family.type, ", ".join(sorted(labels)), family.documentation
 
 

@@ -76,6 +76,33 @@ def test_a_hub_model_keeps_its_revision():
     assert "--revision" in server.arguments()
 
 
+@pytest.mark.parametrize(
+    ("source", "remedy"),
+    [
+        ({"volume": {"persistentVolumeClaim": {"claimName": "tiny"}}}, r"volume .*name the model's folder"),
+        ({"hub": {"repo": "org/tiny", "tokenSecret": {"name": "hub"}}}, r"tokenSecret .*set HF_TOKEN"),
+    ],
+)
+def test_a_model_that_only_a_cluster_can_reach_is_refused(source, remedy):
+    with pytest.raises(InvalidArgument, match=f"a: spec.model.source.*{remedy}"):
+        planned(document("a", 0, 4, model={"name": "tiny", "source": source}))
+
+
+def test_what_only_a_cluster_can_do_is_not_read_otherwise():
+    there = document(
+        "a",
+        0,
+        4,
+        compute={"device": "cuda", "gpu": {"resource": "nvidia.com/gpu"}},
+        cache={"volume": {"emptyDir": {}}},
+        pod={"nodeSelector": {"pool": "gpu"}},
+        update={"allowGap": True},
+        restart="now",
+    )
+    here = document("a", 0, 4, compute={"device": "cuda"})
+    assert planned(there) == planned(here)
+
+
 def test_overlapping_spans_are_legal():
     assert len(planned(document("a", 0, 3), document("b", 1, 4))) == 2
 

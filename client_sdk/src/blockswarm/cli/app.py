@@ -24,6 +24,7 @@ def build() -> typer.Typer:
     """The application with all commands that are installed."""
     from blockswarm.cli.chat import chat
     from blockswarm.cli.generate import generate
+    from blockswarm.cli.restart import restart
 
     app = typer.Typer(
         no_args_is_help=True,
@@ -33,6 +34,7 @@ def build() -> typer.Typer:
     app.callback(help="Run large language models over a swarm of block servers.")(_root)
     app.command("generate")(generate)
     app.command("chat")(chat)
+    app.command("restart")(restart)
     for plug_in in sorted(entry_points(group=PLUG_INS), key=lambda point: point.name):
         try:
             command = plug_in.load()

@@ -58,14 +58,20 @@ def plan(
 ) -> list[ServerPlan]:
     """The servers of a manifest, replicas one by one.
 
+    What only a cluster can do is refused where the model depends on it (a volume, a Secret), and otherwise not read:
+    spec.pod, spec.compute.gpu, spec.cache.volume, spec.update, spec.restart.
+
     Args:
         manifest: documents; their names are unique already.
         base: folder that relative model paths start from: the manifest's own.
         num_blocks: how many blocks a model has; asked once a model.
 
     Raises:
-        InvalidArgument: a block that no server covers, a span beyond the model's end, or too many processes.
+        InvalidArgument: a block that no server covers, a span beyond the model's end, too many processes, or a model
+            that only a cluster can reach.
     """
+    for document in manifest:
+        _check_source(document)
     servers = [server for document in manifest for server in _replicas(document, base)]
     if len(servers) > _MAX_PROCESSES:
         raise InvalidArgument(
@@ -106,6 +112,20 @@ def _replicas(document: BlockServer, base: Path) -> list[ServerPlan]:
         )
         for number in range(spec.replicas)
     ]
+
+
+def _check_source(document: BlockServer) -> None:
+    source, name = document.spec.model.source, document.metadata.name
+    if source.volume is not None:
+        raise InvalidArgument(
+            f"{name}: spec.model.source.volume is a volume of Kubernetes, which this machine cannot mount: "
+            "name the model's folder with source.path, or its repository with source.hub"
+        )
+    if source.hub is not None and source.hub.token_secret is not None:
+        raise InvalidArgument(
+            f"{name}: spec.model.source.hub.tokenSecret is a Secret of Kubernetes, which this machine does not have: "
+            "remove it and set HF_TOKEN in the environment"
+        )
 
 
 def _check_coverage(model: str, documents: Sequence[BlockServer], num_blocks: int) -> None:
