@@ -2,14 +2,14 @@
 
 BIN := .venv/bin
 MODEL := .models/smollm2-135m-instruct
-CODE := wire dht client_sdk services tests benchmarks scripts
+CODE := wire dht client_sdk services operator tests benchmarks scripts
 export PYTHONUNBUFFERED := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help venv model demo test check lint types layers unit bench faults reference proto format clean
+.PHONY: help venv tools model demo test check lint types layers unit e2e bench faults reference proto crd chart format clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s  %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / {printf "  make %-9s  %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 venv: ## make .venv with all parts and tools
 	@scripts/venv
@@ -35,9 +35,15 @@ types: venv
 layers: venv
 	$(BIN)/lint-imports
 
-unit: model
+tools: venv
+	@scripts/venv-k8s
+
+unit: model tools
 	@command -v promtool >/dev/null || { echo "promtool is missing: install Prometheus (Debian: apt-get install prometheus)" >&2; exit 1; }
-	$(BIN)/pytest -m "not faults"
+	$(BIN)/pytest -m "not faults and not cluster"
+
+e2e: model ## the tests on a real cluster of three nodes: KUBECONFIG, kind, or ../shared/kube
+	$(BIN)/pytest -m cluster $(E2E_ARGS) tests/cluster
 
 bench: model ## decode speed of three servers on loopback against plain transformers
 	@$(BIN)/python benchmarks/decode.py
@@ -48,6 +54,12 @@ faults: model ## 210 seeded kill points over real server processes
 reference: venv ## rewrite docs/reference from the code
 	$(BIN)/python scripts/reference.py
 
+crd: venv ## rewrite the custom resource definition from the resource model
+	$(BIN)/python scripts/crd.py
+
+chart: venv ## rewrite what is derived from the chart and what the chart derives from elsewhere
+	$(BIN)/python scripts/chart.py
+
 proto: venv ## regenerate the protocol's code
 	$(BIN)/python scripts/proto.py
 
@@ -56,4 +68,4 @@ format: venv ## let ruff fix what it can
 	$(BIN)/ruff format $(CODE)
 
 clean: ## remove the environment, the model and all caches
-	rm -rf .venv .models .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .venv .venv-k8s .tools .models .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache

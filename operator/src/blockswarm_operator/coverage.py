@@ -1,0 +1,91 @@
+"""Which servers hold each block: this cluster's pods joined with their nodes and with what the directory knows."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from blockswarm_operator.observed import Node, Pod
+from blockswarm_wire.record import ServerView, State
+from blockswarm_wire.span import Span
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Server:
+    """A pod with its span and what is known of it. `view`: None = the directory does not know it."""
+
+    pod: Pod
+    span: Span
+    node: Node
+    view: ServerView | None = None
+
+    @property
+    def online(self) -> bool:
+        """Whether it serves and will go on serving: said by the directory and by the API."""
+        state = self.view.state if self.view is not None and self.view.record is not None else None
+        # DRAINING may be our own statement about a cordoned node: such a server still serves.
+        said = state is State.ONLINE or (state is State.DRAINING and not self._draining_itself)
+        return said and self.pod.ready and not self.pod.deleting and not self.pod.gone
+
+    @property
+    def cordoned(self) -> bool:
+        """Whether its node takes no new pods."""
+        return self.node.cordoned
+
+    @property
+    def lost(self) -> bool:
+        """Whether nothing is heard of its node."""
+        return self.node.ready == "Unknown"
+
+    @property
+    def sessions(self) -> int:
+        """Sessions that it says it has open."""
+        return self.view.record.sessions if self.view is not None and self.view.record is not None else 0
+
+    @property
+    def _draining_itself(self) -> bool:
+        assert self.view is not None
+        return self.view.record is not None and self.view.record.state is State.DRAINING
+
+
+def join(
+    pods: Iterable[Pod],
+    spans: Mapping[str, Span],
+    nodes: Mapping[str, Node],
+    views: Mapping[str, ServerView],
+) -> list[Server]:
+    """The servers of one model.
+
+    Args:
+        pods: of the model.
+        spans: BlockServer name → span; pods of others are left out.
+        nodes: by name; a pod whose node is gone counts as lost.
+        views: by server id, which is the pod's uid.
+    """
+    return [
+        Server(
+            pod=pod,
+            span=spans[pod.block_server],
+            node=nodes.get(pod.node) or Node(name=pod.node, ready="Unknown" if pod.node else "True"),
+            view=views.get(pod.uid),
+        )
+        for pod in sorted(pods, key=lambda pod: (pod.created, pod.uid))
+        if pod.block_server in spans
+    ]
+
+
+def coverage(servers: Iterable[Server], num_blocks: int) -> list[int]:
+    """For each block, how many servers that are online hold it."""
+    counts = [0] * num_blocks
+    for server in servers:
+        if server.online:
+            for block in server.span.blocks():
+                if block < num_blocks:
+                    counts[block] += 1
+    return counts
+
+
+def needed(server: Server, servers: Sequence[Server]) -> bool:
+    """Whether some block of an online server is held by no other one."""
+    if not server.online:
+        return False
+    others = [other.span for other in servers if other.online and other.pod.uid != server.pod.uid]
+    return any(not any(block in span for span in others) for block in server.span.blocks())
