@@ -32,11 +32,15 @@ class Gap(AssertionError):
     """A block has lost its last server."""
 
 
+class Killed(Exception):
+    """The operator's process has ended in the middle of a pass."""
+
+
 class World:
     """The cluster.
 
     `calls`: every request of the operator as (verb, kind, name). `trouble`: what happens to its next write: "refused",
-    or "lost" (done, but the answer does not arrive).
+    or "lost" (done, but the answer does not arrive). `killed_at`: its process ends with that write, counted from 1.
     """
 
     def __init__(self, nodes: Mapping[str, int], settings: Settings = SETTINGS) -> None:
@@ -47,9 +51,11 @@ class World:
         self.objects: dict[tuple[str, str], Body] = {}
         self.pods: dict[str, Body] = {}
         self.announced: set[str] = set()
+        self._spans: dict[str, Span] = {}
         self.guarded = True
         self.calls: list[tuple[str, str, str]] = []
         self.trouble = ""
+        self.killed_at = 0
         self.events: list[tuple[str, str, str]] = []
         self.failures: list[Exception] = []
         self.view = View()
@@ -129,7 +135,7 @@ class World:
     async def _pass(self, key: Key) -> float | None:
         try:
             return await self.reconciler(key)
-        except (ApiError, DirectoryUnreachable) as error:
+        except (ApiError, DirectoryUnreachable, Killed) as error:
             self.failures.append(error)
             return 0.5
 
@@ -175,9 +181,8 @@ class World:
         return counts
 
     def span(self, body: Body) -> Span:
-        """Span of a pod's BlockServer."""
-        blocks = self.block_servers[body["metadata"]["labels"][names.BLOCK_SERVER]]["spec"]["blocks"]
-        return Span(blocks["start"], blocks["end"])
+        """Span of a pod's server."""
+        return self._spans[body["metadata"]["name"]]
 
     def pods_of(self, name: str) -> list[Body]:
         """Pods of a BlockServer that are not leaving, oldest first."""
@@ -364,6 +369,10 @@ class World:
         if self.trouble == "lost":
             self.trouble = ""
             raise ApiError(0, "TimeoutError")
+        if self.killed_at:
+            self.killed_at -= 1
+            if not self.killed_at:
+                raise Killed
         return answer
 
     def _store(self, body: Body) -> Body:
@@ -383,7 +392,8 @@ class World:
 
     def _make_pod(self, owner: str, template: Body) -> None:
         number = self._tick()
-        name = f"{owner}-{number:05}"
+        name, blocks = f"{owner}-{number:05}", self.block_servers[owner]["spec"]["blocks"]
+        self._spans[name] = Span(blocks["start"], blocks["end"])
         self.pods[name] = {
             "metadata": {
                 **copy.deepcopy(template["metadata"]),

@@ -27,7 +27,8 @@ ACTIONS = st.one_of(
     st.tuples(st.sampled_from(["cordon", "uncordon"]), st.integers(0, 2)),
     st.tuples(st.sampled_from(["restart", "more", "fewer"]), st.integers(0, 2)),
     st.tuples(st.sampled_from(["new operator"]), st.just(0)),
-    st.tuples(st.sampled_from(["deaf", "hears", "refused", "lost", "killed"]), st.just(0)),
+    st.tuples(st.sampled_from(["deaf", "hears", "refused", "lost"]), st.just(0)),
+    st.tuples(st.just("killed"), st.integers(0, 3)),
 )
 
 
@@ -79,8 +80,9 @@ def _act(world, what, number):
     elif what in ("refused", "lost"):
         world.trouble = what
     elif what == "killed":  # after one more write
-        world.trouble = "lost"
+        world.killed_at = 1 + number
         world.operate()
+        world.killed_at = 0
         world.restarted_operator()
         world.watch()
 

@@ -89,7 +89,8 @@ def _container(spec: Spec, settings: Settings) -> Manifest:
                 ("metrics", limits.METRICS_PORT),
             )
         ],
-        "startupProbe": _probe("/healthz", period=5, failures=12),
+        # Only importing torch comes before /healthz; on a node that starts many servers at once it takes its time.
+        "startupProbe": _probe("/healthz", period=5, failures=60),
         "livenessProbe": _probe("/healthz", period=10, failures=3),
         "readinessProbe": _probe("/readyz", period=1, failures=2),
         "resources": resources,
