@@ -378,7 +378,7 @@ class World:
     def _store(self, body: Body) -> Body:
         kind, meta = body["kind"], body["metadata"]
         before = self.objects.get((kind, meta["name"]))
-        old = before["metadata"] if before else {"uid": f"uid-{self._tick()}", "generation": 0}
+        old: Body = before["metadata"] if before else {"uid": f"uid-{self._tick()}", "generation": 0}
         changed = before is None or before.get("spec") != body.get("spec")
         version = old.get("resourceVersion", "0")
         if changed or _noted(old) != _noted(meta):

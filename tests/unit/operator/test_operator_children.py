@@ -14,7 +14,6 @@ from blockswarm_operator.desired.children import (
     surplus,
 )
 from blockswarm_operator.desired.pod import template
-from blockswarm_operator.observe import ask
 from blockswarm_wire.span import Span
 
 OWNER = Owner(name="first", namespace="models", uid="u1", model="m1", group="g1")
@@ -144,11 +143,3 @@ def test_servers_of_one_span_share_a_group():
 def test_a_digest_does_not_hang_on_the_order_of_keys():
     assert names.digest({"a": 1, "b": [1, 2]}) == names.digest({"b": [1, 2], "a": 1})
     assert names.digest([1, 2]) != names.digest([2, 1])
-
-
-def test_an_ask_is_what_a_spec_comes_to():
-    one = ask(read(block_server(blocks={"start": 3, "end": 7})), "m1", SETTINGS)
-    assert (one.span, one.group) == (Span(3, 7), names.span_group("m1", Span(3, 7)))
-    labels = one.template["metadata"]["labels"]
-    assert (labels[names.SPAN_GROUP], labels[names.MODEL]) == (one.group, "m1")
-    assert labels[names.TEMPLATE] == one.template_hash

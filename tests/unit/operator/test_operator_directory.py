@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import socket
 import time
+from typing import Any
 
 import grpc
 import pytest
@@ -33,7 +34,7 @@ class Stub(directory_pb2_grpc.DirectoryServicer):
         self.hangs = False
         self.watchers = 0
         self._news = asyncio.Condition()
-        self._server = None
+        self._server: Any = None
         self.address = ("127.0.0.1", 0)
 
     async def start(self, port=0):
@@ -348,7 +349,7 @@ async def test_left_models_are_not_followed(stubs, around):
 @contextlib.asynccontextmanager
 async def _block_server():
     server = grpc.aio.server()
-    servicer = health.aio.HealthServicer()
+    servicer = health.aio.HealthServicer()  # type: ignore[attr-defined]
     await servicer.set("", health_pb2.HealthCheckResponse.SERVING)
     health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
     port = server.add_insecure_port("127.0.0.1:0")

@@ -1,6 +1,7 @@
 """The Lease: who may take it, and how a holder lets go of it in time."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -43,7 +44,7 @@ class Api:
     """An API server with one Lease."""
 
     def __init__(self):
-        self.lease = None
+        self.lease: Any = None
         self.version = 0
         self.broken = None
         self.troubles = []

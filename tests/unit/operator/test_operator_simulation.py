@@ -87,7 +87,7 @@ def _act(world, what, number):
         world.watch()
 
 
-@hypothesis.settings(max_examples=150, deadline=None)
+@hypothesis.settings(max_examples=80, deadline=None)
 @given(layout=st.sampled_from(LAYOUTS), actions=st.lists(ACTIONS, max_size=60))
 def test_whatever_happens_in_whatever_order_no_block_loses_its_last_server(layout, actions):
     world = _world(layout)
@@ -104,7 +104,7 @@ def test_whatever_happens_in_whatever_order_no_block_loses_its_last_server(layou
         assert world.condition(name, "Progressing") == ("False", "Complete")
 
 
-@hypothesis.settings(max_examples=60, deadline=None)
+@hypothesis.settings(max_examples=30, deadline=None)
 @given(
     layout=st.sampled_from(LAYOUTS),
     restarted=st.lists(st.integers(0, 2), max_size=3),

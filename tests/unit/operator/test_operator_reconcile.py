@@ -1,0 +1,514 @@
+"""Whole passes over a cluster in one object: what is written, what is left alone, and what people are told."""
+
+import pytest
+from operator_objects import SETTINGS, block_server
+from operator_world import World
+
+from blockswarm_operator import names
+from blockswarm_operator.cluster import ApiError
+from blockswarm_operator.settings import Settings
+from blockswarm_wire.record import State
+
+ROOM = {"node-1": 4, "node-2": 4, "node-3": 4}
+WITH_POLICY = Settings(directory=SETTINGS.directory, server_image=SETTINGS.server_image, network_policy=True)
+
+
+def _world(*bodies, room=ROOM, settings=SETTINGS):
+    world = World(room, settings)
+    for body in bodies or [block_server(replicas=2)]:
+        world.put(body)
+    world.settle()
+    return world
+
+
+def _told(world, name="first"):
+    return [reason for about, _, reason in world.events if about == name]
+
+
+# --- the quiet life ---------------------------------------------------------------------------------------------------
+
+
+def test_a_block_server_comes_up():
+    world = _world()
+    assert {kind for kind, _ in world.objects} == {"ReplicaSet", "Service", "PodDisruptionBudget"}
+    status = world.status("first")
+    assert (status["ready"], status["blocks"], status["reason"]) == ("2/2", "0:10", "")
+    assert world.condition("first", "Ready") == ("True", "ServerOnline")
+    assert world.floor("first") == 1
+    assert len(world.pods_of("first")) == 2
+    assert _told(world) == ["ServerOnline", "Complete"]
+
+
+def test_a_second_pass_writes_nothing():
+    world = _world(block_server(replicas=2), block_server("second", blocks={"start": 10, "end": 20}))
+    before, world.calls = world.picture(), []
+    for _ in range(3):
+        world.watch()
+        world.operate()
+    assert world.calls == []
+    assert world.picture() == before
+
+
+def test_a_new_process_writes_nothing_either():
+    world = _world()
+    world.restarted_operator()
+    world.calls = []
+    world.watch()
+    world.operate()
+    assert world.calls == []
+    assert [sample for sample in world.metrics.condition.collect()[0].samples if sample.value == 1]
+
+
+def test_a_watch_that_is_late_leads_to_no_second_write():
+    world = _world()
+    world.change("first", replicas=3)
+    world.watch("BlockServer")
+    world.operate()
+    world.calls = []
+    for _ in range(3):
+        world.operate()
+    assert world.writes == []
+
+
+def test_a_pass_comes_again_soon_only_while_something_is_under_way():
+    world = _world()
+    assert world.operate() == [15.0]
+    world.lose("node-1")
+    world.watch()
+    assert world.operate() == [1.0]
+
+
+# --- what others do ---------------------------------------------------------------------------------------------------
+
+
+def _tamper(world, kind, name, **spec):
+    body = world.objects[kind, name]
+    body["spec"] = {**body["spec"], **spec}
+    body["metadata"]["resourceVersion"] = str(int(body["metadata"]["resourceVersion"]) + 1)
+    if kind != "Service":
+        body["metadata"]["generation"] += 1
+    body["metadata"]["managedFields"] = [{"manager": "kubectl-edit", "fieldsV1": {"f:spec": {}}}]
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec"),
+    [("ReplicaSet", {"replicas": 7}), ("Service", {"publishNotReadyAddresses": False})],
+)
+@pytest.mark.parametrize("restarted", [False, True])
+def test_fields_that_the_operator_sets_are_restored(kind, spec, restarted):
+    world = _world()
+    before = world.objects[kind, "first"]["spec"]
+    _tamper(world, kind, "first", **spec)
+    if restarted:
+        world.restarted_operator()
+    world.watch()
+    world.operate()
+    assert world.objects[kind, "first"]["spec"] == before
+
+
+def test_who_adds_to_the_replica_set_is_named():
+    world = _world()
+    _tamper(world, "ReplicaSet", "first")
+    world.watch()
+    world.operate()
+    assert world.condition("first", "Drifted") == ("True", "TemplateChanged")
+    assert "TemplateChanged" in _told(world)
+
+
+@pytest.mark.parametrize("kind", ["ReplicaSet", "Service", "PodDisruptionBudget"])
+def test_children_that_were_deleted_come_back(kind):
+    world = _world()
+    (name,) = [name for (k, name) in world.objects if k == kind]
+    before = world.objects.pop((kind, name))
+    world.watch()
+    world.operate()
+    assert world.objects[kind, name]["spec"] == before["spec"]
+
+
+@pytest.mark.parametrize("kind", ["Service", "ReplicaSet"])
+@pytest.mark.parametrize("owners", [[], [{"kind": "Deployment", "name": "first", "uid": "theirs"}]])
+def test_what_belongs_to_somebody_else_is_not_adopted(kind, owners):
+    world = World(ROOM)
+    theirs = {
+        "kind": kind,
+        "metadata": {"name": "first", "namespace": "models", "uid": "x", "ownerReferences": owners},
+        "spec": {},
+        "status": {},
+    }
+    world.objects[kind, "first"] = theirs
+    world.put(block_server())
+    world.put(block_server("second", blocks={"start": 10, "end": 20}))
+    for _ in range(8):
+        if kind == "Service":
+            world.run_replica_sets()
+        world.watch()
+        world.operate()
+    assert world.objects[kind, "first"] is theirs
+    assert ("apply", kind, "first") not in world.calls
+    assert world.condition("first", "Accepted") == ("False", "NameTaken")
+    assert world.status("first")["reason"] == "NameTaken"
+    assert _told(world).count("NameTaken") == 1
+    # The other one of the model is none the worse.
+    assert ("apply", "ReplicaSet", "second") in world.calls
+    assert world.condition("second", "Accepted") == ("True", "Valid")
+    # Once it is out of the way, all goes on.
+    del world.objects[kind, "first"]
+    world.settle()
+    assert world.condition("first", "Ready") == ("True", "ServerOnline")
+
+
+def test_what_a_deleted_block_server_of_the_same_name_left_is_waited_for():
+    world = _world()
+    again = block_server(replicas=2)
+    again["metadata"]["uid"] = "uid-of-another"
+    world.block_servers["first"] = again
+    world.calls = []
+    for _ in range(3):
+        world.watch()
+        world.operate()
+    assert ("apply", "ReplicaSet", "first") not in world.calls
+    assert world.condition("first", "Accepted") == ("True", "Valid")
+    # The garbage collector comes.
+    world.guarded = False
+    for place in [place for place in world.objects if place[0] != "PodDisruptionBudget"]:
+        del world.objects[place]
+    for name in world.pods:
+        world._leave(name)
+    world.settle()
+    owners = world.objects["ReplicaSet", "first"]["metadata"]["ownerReferences"]
+    assert [one["uid"] for one in owners] == ["uid-of-another"]
+    assert world.condition("first", "Ready") == ("True", "ServerOnline")
+
+
+def test_a_policy_goes_when_it_is_not_wanted_any_more():
+    world = _world(settings=WITH_POLICY)
+    assert ("NetworkPolicy", "first") in world.objects
+    world.settings = SETTINGS
+    world.restarted_operator()
+    world.settle()
+    assert ("NetworkPolicy", "first") not in world.objects
+    assert ("delete", "NetworkPolicy", "first") in world.calls
+
+
+# --- trouble ----------------------------------------------------------------------------------------------------------
+
+
+def test_an_unreadable_block_server_is_told_and_what_runs_stays():
+    world = _world()
+    before = world.picture()["objects"]
+    world.change("first", blocks={"start": 9, "end": 3})
+    world.watch()
+    world.operate()
+    assert world.condition("first", "Accepted") == ("False", "InvalidSpec")
+    assert world.status("first")["ready"] == "2/2"
+    assert _told(world)[-1] == "InvalidSpec"
+    assert world.picture()["objects"] == before
+    writes = len(world.writes)
+    world.operate()
+    assert len(world.writes) == writes
+
+
+def test_one_child_that_is_refused_does_not_keep_the_pass_from_the_others(monkeypatch):
+    world = World(ROOM)
+    world.put(block_server("first"))
+    world.put(block_server("second", blocks={"start": 10, "end": 20}))
+    real = world.apply
+
+    async def apply(manifest):
+        if (manifest["kind"], manifest["metadata"]["name"]) == ("Service", "first"):
+            raise ApiError(422, "spec.ports[1].name: Duplicate value")
+        return await real(manifest)
+
+    monkeypatch.setattr(world, "apply", apply)
+    for _ in range(8):
+        world.run_replica_sets()
+        world.schedule()
+        world.run_kubelets()
+        world.run_budgets()
+        world.watch()
+        world.operate()
+    assert world.failures
+    assert world.condition("second", "Ready") == ("True", "ServerOnline")
+
+
+def test_a_lost_event_stops_nothing():
+    world = _world()
+
+    async def create_event(event):
+        raise ApiError(403, "forbidden")
+
+    world.create_event = create_event
+    world.change("first", restart="now")
+    world.settle(100)
+    assert world.up_to_date("first")
+    assert world.failures == []
+
+
+def test_without_the_directory_the_last_plan_stands():
+    world = _world()
+    world.directory.deaf = True
+    before, floor = world.status("first"), world.floor("first")
+    world.change("first", restart="now", replicas=1)
+    for _ in range(10):
+        world.step()
+    status = world.status("first")
+    assert world.condition("first", "Published") == ("Unknown", "DirectoryUnreachable")
+    assert world.condition("first", "Ready") == ("True", "ServerOnline")
+    assert (status["readyReplicas"], status["servers"]) == (before["readyReplicas"], before["servers"])
+    assert (len(world.pods_of("first")), world.floor("first")) == (2, floor)
+    world.directory.deaf = False
+    world.settle(100)
+    assert world.up_to_date("first")
+
+
+def _floors(world):
+    return [world.floor(name) for name in ("wide", "left", "right")]
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_floor_that_fell_is_raised_again_though_the_watch_has_not_seen_it_fall(lost):
+    """Else the other floors would fall because that one seemed to hold, and no block would be held by any."""
+    world = _world(
+        block_server("wide", blocks={"start": 0, "end": 20}),
+        block_server("left", blocks={"start": 0, "end": 10}),
+        block_server("right", blocks={"start": 10, "end": 20}),
+    )
+    assert _floors(world) == [1, 0, 0]
+    (node,) = [body["spec"]["nodeName"] for body in world.pods_of("wide")]
+    world.cordoned.add(node)
+    world.watch()
+    world.operate()
+    assert _floors(world) == [1, 1, 1]
+    world.run_budgets()
+    world.watch()
+    world.trouble = "lost" if lost else ""
+    world.operate()
+    assert _floors(world) == [0, 1, 1]
+    # The node takes pods again, and nothing else has been seen since.
+    world.cordoned.clear()
+    world.watch("Node")
+    for _ in range(3):
+        world.operate()
+        assert _floors(world) == [1, 1, 1]
+    world.settle()
+    assert _floors(world) == [1, 0, 0]
+
+
+@pytest.mark.parametrize("write", range(1, 12))
+def test_killed_after_any_write_the_next_process_ends_where_the_first_one_would_have(write):
+    def run(killed_at):
+        world = World(ROOM, WITH_POLICY)
+        world.killed_at = killed_at
+        world.put(block_server(replicas=2))
+        for _ in range(20):
+            world.run_replica_sets()
+            world.schedule()
+            world.run_kubelets()
+            world.run_budgets()
+            world.watch()
+            world.operate()
+            if world.failures:
+                world.failures.clear()
+                world.restarted_operator()
+        assert world.killed_at == 0, "there were fewer writes"
+        return {place: body["spec"] for place, body in world.objects.items()}, world.status("first")["ready"]
+
+    assert run(write) == run(0)
+
+
+# --- statements -------------------------------------------------------------------------------------------------------
+
+
+def _stated(world):
+    return {one: said.state for batch in world.directory.published for one, said in batch.items()}
+
+
+def test_servers_that_come_and_go_are_stated():
+    world = _world()
+    first, second = (body["metadata"]["uid"] for body in world.pods_of("first"))
+    # The swarm of the model was known once its first server spoke.
+    world.change("first", replicas=3)
+    world.watch()
+    world.operate()
+    world.run_replica_sets()
+    world.watch()
+    world.operate()
+    (third,) = [body["metadata"]["uid"] for body in world.pods_of("first")][2:]
+    assert _stated(world)[third] is State.JOINING
+    world.cordoned.add("node-1")
+    world.watch()
+    world.operate()
+    on_node = {b["metadata"]["uid"] for b in world.pods_of("first") if b["spec"]["nodeName"] == "node-1"}
+    assert {one for one, state in _stated(world).items() if state is State.DRAINING} == on_node
+    world.cordoned.clear()
+    world.watch()
+    world.operate()
+    assert not {one for one, state in _stated(world).items() if state is State.DRAINING}
+    assert {first, second} >= on_node
+
+
+def test_a_server_whose_pod_vanished_is_offline_also_for_a_new_process():
+    world = _world()
+    world.guarded = False
+    name = world.pods_of("first")[0]["metadata"]["name"]
+    uid = world.pods.pop(name)["metadata"]["uid"]  # its record stays until it expires
+    kept = dict(world.directory._shown)
+    world.restarted_operator()
+    world.watch("Pod")
+    # The new process has not heard of the directory yet.
+    world.directory._shown, world.directory._heard = {}, 0.0
+    world.operate()
+    assert _stated(world) == {}
+    world.directory._shown, world.directory._heard = kept, 1.0
+    world.operate()
+    assert _stated(world) == {uid: State.OFFLINE}
+    world.directory.published.clear()
+    world.operate()
+    assert world.directory.published == []
+
+
+def test_servers_of_a_lost_node_are_asked_before_they_are_called_offline():
+    world = _world()
+    (uid,) = [b["metadata"]["uid"] for b in world.pods_of("first") if b["spec"]["nodeName"] == "node-1"]
+    world.lose("node-1")
+    world.watch()
+    world.operate()
+    assert uid not in _stated(world)
+    assert _told(world).count("NodeLost") == 1
+    world.directory.silent.add("10.0.0.1:31330")
+    world.operate()
+    assert _stated(world)[uid] is State.OFFLINE
+    assert _told(world).count("NodeLost") == 1
+    assert "node-1" in next(
+        c["message"] for c in world.status("first")["conditions"] if c["type"] == "Scheduled"
+    )
+
+
+def test_a_server_that_drains_is_told_once():
+    world = _world()
+    world.evicts(world.pods_of("first")[0]["metadata"]["name"])
+    for _ in range(3):
+        world.watch()
+        world.operate()
+    world.restarted_operator()
+    world.watch()
+    world.operate()
+    assert _told(world).count("Draining") == 1
+
+
+# --- leaving ----------------------------------------------------------------------------------------------------------
+
+
+def test_marks_are_set_before_replicas_fall_and_taken_back_when_they_rise():
+    world = _world()
+    world.change("first", replicas=1)
+    world.watch()
+    world.operate()
+    marked = [
+        name for name, body in world.pods.items() if names.DELETION_COST in body["metadata"]["annotations"]
+    ]
+    assert len(marked) == 1
+    assert world.objects["ReplicaSet", "first"]["spec"]["replicas"] == 2
+    world.change("first", replicas=2)
+    world.watch()
+    world.operate()
+    assert not any(names.DELETION_COST in body["metadata"]["annotations"] for body in world.pods.values())
+
+
+def test_a_pod_that_is_gone_already_is_no_trouble():
+    world = _world()
+    world.change("first", replicas=1)
+    world.watch()
+    for name in list(world.pods)[:2]:
+        del world.pods[name]
+    world.operate()
+    assert world.failures == []
+
+
+def test_evictions_are_counted():
+    world = _world()
+    world.change("first", restart="now")
+    world.settle(100)
+    counts = {
+        s.labels["result"]: s.value
+        for s in world.metrics.evictions.collect()[0].samples
+        if s.name.endswith("_total")
+    }
+    assert counts["allowed"] >= 1
+
+
+def test_the_only_server_is_replaced_without_a_gap_and_without_a_third_pod():
+    world = _world(block_server())
+    world.change("first", restart="now")
+    most = 0
+    for _ in range(40):
+        world.step()
+        most = max(most, len(world.pods_of("first")))
+        assert world.serving().keys() == set(range(10))
+    assert world.up_to_date("first")
+    assert most == 2
+
+
+def test_without_room_nothing_is_lost_and_it_is_told():
+    world = _world(block_server(), room={"node-1": 1})
+    world.change("first", restart="now")
+    for _ in range(15):
+        world.step()
+    assert world.condition("first", "Progressing") == ("False", "NoSpareCapacity")
+    assert world.status("first")["ready"] == "1/1"
+    assert "NoSpareCapacity" in _told(world)
+    world.room["node-2"] = 1
+    world.settle(100)
+    assert world.up_to_date("first")
+
+
+def test_allow_gap_goes_on_without_room():
+    world = _world(block_server(update={"allowGap": True}), room={"node-1": 1})
+    world.guarded = False
+    world.change("first", restart="now")
+    world.settle(100)
+    assert world.up_to_date("first")
+    assert "GapAllowed" in _told(world)
+
+
+def test_scaled_to_zero_and_back():
+    world = _world()
+    world.guarded = False
+    world.change("first", replicas=0)
+    world.settle(100)
+    assert world.pods == {}
+    assert world.condition("first", "Ready") == ("False", "ScaledToZero")
+    world.change("first", replicas=2)
+    world.settle(100)
+    assert world.condition("first", "Ready") == ("True", "ServerOnline")
+    assert "NoServerOnline" not in _told(world)
+
+
+# --- the end ----------------------------------------------------------------------------------------------------------
+
+
+def test_of_a_deleted_block_server_nothing_is_remembered():
+    world = _world(block_server(), block_server("second", blocks={"start": 10, "end": 20}))
+    series = world.metrics.ready_replicas
+    del world.block_servers["second"]
+    world.watch()
+    assert world.operate() == [15.0]
+    assert {sample.labels["name"] for sample in series.collect()[0].samples} == {"first"}
+    key = next(iter(world.keys))
+    del world.block_servers["first"]
+    world.watch()
+    world.operate()
+    assert world.directory.followed == {key[1]}
+    world.view.resources = {key: []}
+    assert world.operate() == [None]
+    assert world.directory.followed == set()
+    assert not series.collect()[0].samples
+    assert not world.metrics.coverage.collect()[0].samples
+
+
+def test_metrics_tell_coverage():
+    world = _world(block_server(replicas=2), block_server("second", blocks={"start": 8, "end": 12}))
+    found = {int(s.labels["block"]): s.value for s in world.metrics.coverage.collect()[0].samples}
+    assert found == {**dict.fromkeys(range(8), 2), 8: 3, 9: 3, 10: 1, 11: 1}
+    (least,) = world.metrics.coverage_min.collect()[0].samples
+    assert least.value == 1
