@@ -1,0 +1,153 @@
+"""The life of the chart: installed over what is there, upgraded, rolled back, taken away, and back under another name.
+
+One BlockServer lives through all of it, and its pod with it. Takes the chart of the other tests away: runs last.
+"""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from kube import objects
+from kube.cluster import REPOSITORY, Cluster
+from kube.kubectl import CommandError, Kubectl, Object, is_true
+from kube.release import CHART, Release
+from kube.swarm import BLOCK_SERVER, FOLDER, running
+from kube.waiting import until
+
+ORDER = 90
+SPACE = "chart-life"
+CRD = "blockservers.blockswarm.io"
+# As small as it gets: what is tested is helm's doing.
+SMALL: dict[str, Any] = {"operator": {"replicas": 1}, "directory": {"replicas": 1, "minReadySeconds": 0}}
+OWNERSHIP = "--take-ownership"
+
+
+class Life:
+    """The BlockServer that lives through it. `uid`: of its pod."""
+
+    def __init__(self, cluster: Cluster, release: Release) -> None:
+        self.cluster, self.release = cluster, release
+        self.kubectl: Kubectl = cluster.kubectl.within(SPACE)
+        self.uid = ""
+
+    def block_server(self, **spec: Any) -> Object:
+        pod = {"resources": {"requests": {"cpu": "20m", "memory": "150Mi"}}}
+        made = objects.block_server("kept", 0, 2, space=SPACE, pod=pod, drainSeconds=5)
+        made["spec"] |= {**spec, "model": {**made["spec"]["model"], "name": "chart-life"}}
+        return made
+
+    def pods(self) -> list[Object]:
+        return self.kubectl.list("pods", BLOCK_SERVER)
+
+    def wait_ready(self) -> None:
+        self.wait(lambda: is_true(self.kubectl.get("bs", "kept"), "Ready"), "kept Ready")
+
+    def wait(self, done: Any, what: str) -> Any:
+        return until(done, what, timeout=180, state=self.state)
+
+    def check_pod(self) -> None:
+        """The very same pod still runs."""
+        (pod,) = self.pods()
+        assert pod["metadata"]["uid"] == self.uid
+        assert running(pod)
+
+    def takes_new_field(self) -> bool:
+        """Whether the API server knows the field that only the newer chart's CRD has."""
+        words = ["apply", "--dry-run=server", "--validate=strict", "-f", "-"]
+        try:
+            self.kubectl.run(*words, stdin=yaml.safe_dump(self.block_server(tier="gold")))
+        except CommandError as error:
+            if 'unknown field "spec.tier"' in error.said:
+                return False
+            raise
+        return True
+
+    def state(self) -> str:
+        parts = [self.kubectl.run("get", "bs,pods", "-o", "wide"), self.kubectl.run("describe", "bs", "kept")]
+        return "\n".join([*parts, self.release.kubectl.run("get", "pods")])
+
+
+@pytest.fixture(scope="module")
+def life(cluster: Cluster, chart: Release) -> Iterator[Life]:
+    """The CRD, as kubectl applied it, and no chart."""
+    chart.uninstall()
+    cluster.kubectl.delete("crd", CRD)
+    cluster.kubectl.apply(_crd())
+    cluster.kubectl.run("wait", "--for=condition=Established", f"crd/{CRD}", "--timeout=30s")
+    cluster.kubectl.apply(objects.namespace(SPACE))
+    cluster.kubectl.apply(*objects.folder_claim(objects.CLAIM, cluster.model_on_nodes(FOLDER), SPACE))
+    made = Life(cluster, chart)
+    made.kubectl.apply(made.block_server())
+    try:
+        yield made
+    finally:
+        cluster.kubectl.delete("namespace", SPACE)
+        cluster.kubectl.delete("persistentvolume", f"{SPACE}-{objects.CLAIM}")
+
+
+def test_install_over_a_crd_that_kubectl_applied(life: Life) -> None:
+    with pytest.raises(CommandError, match="invalid ownership metadata"):
+        life.release.install(SMALL)
+    life.release.install(SMALL, OWNERSHIP)
+    life.wait_ready()
+    life.uid = life.pods()[0]["metadata"]["uid"]
+
+
+def test_upgrade_brings_a_new_field(life: Life, tmp_path: Path) -> None:
+    assert not life.takes_new_field()
+    life.release.install(SMALL, chart=_newer_chart(tmp_path))
+    life.wait(life.takes_new_field, "the new field is known")
+    life.wait_ready()
+    life.check_pod()
+
+
+def test_rollback_takes_it_back(life: Life) -> None:
+    life.release.rollback(1)
+    life.wait(lambda: not life.takes_new_field(), "the new field is unknown")
+    life.wait_ready()
+    life.check_pod()
+
+
+def test_uninstall_leaves_block_servers_and_their_pods(life: Life) -> None:
+    life.release.uninstall()
+    assert not life.release.operator_pods()
+    assert not life.release.directory_pods()
+    assert life.cluster.kubectl.find("crd", CRD) is not None
+    assert life.kubectl.find("bs", "kept") is not None
+    life.check_pod()
+
+
+def test_reinstall_under_another_name(life: Life, cluster: Cluster) -> None:
+    """Another name is another address of the directory: the servers are replaced, and the BlockServer stays."""
+    second = Release(cluster, life.release.images, name="blockswarm-two", namespace=life.release.namespace)
+    with pytest.raises(CommandError, match="invalid ownership metadata"):
+        second.install(SMALL)
+    second.install(SMALL, OWNERSHIP)
+    try:
+        life.wait(lambda: life.uid not in {pod["metadata"]["uid"] for pod in life.pods()}, "kept replaced")
+        life.wait_ready()
+    finally:
+        second.uninstall()
+        # With it the CRD, else the next chart of the usual name is refused.
+        cluster.kubectl.delete("crd", CRD)
+
+
+def _crd() -> Object:
+    found: Object = yaml.safe_load((REPOSITORY / "manifests" / "crds" / "blockservers.yaml").read_text())
+    return found
+
+
+def _newer_chart(folder: Path) -> Path:
+    """A copy of the chart, a version newer, whose CRD has one more field."""
+    chart = folder / "blockswarm"
+    shutil.copytree(CHART, chart)
+    crd, about = _crd(), yaml.safe_load((chart / "Chart.yaml").read_text())
+    schema = crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    schema["properties"]["spec"]["properties"]["tier"] = {"type": "string", "description": "One more."}
+    (chart / "files" / "blockservers.yaml").write_text(yaml.safe_dump(crd, sort_keys=False))
+    about["version"] = "99.0.0"
+    (chart / "Chart.yaml").write_text(yaml.safe_dump(about, sort_keys=False))
+    return chart

@@ -1,0 +1,175 @@
+"""Evictions through the API, in any number and at once, never take the last server of a block."""
+
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+from kube import objects
+from kube.coverage_watch import CoverageWatch
+from kube.eviction_field import MODEL, SMALL, SPACE, EvictionField, block_server
+from kube.kubectl import condition, is_true
+from kube.rest import MERGE, Rest
+from kube.swarm import BLOCK_SERVER, FOLDER
+
+ORDER = 40
+STORM_SECONDS = 60.0
+EVICTORS = 4
+# A resource that only exists to count how many servers fit.
+SLOT = "blockswarm.test/slot"
+FREED_SECONDS = 2.0
+
+
+@pytest.fixture(scope="module")
+def field(cluster, chart, images) -> Iterator[EvictionField]:
+    kubectl = cluster.kubectl.within(SPACE)
+    cluster.kubectl.apply(objects.namespace(SPACE))
+    cluster.kubectl.apply(*objects.folder_claim(objects.CLAIM, cluster.model_on_nodes(FOLDER), SPACE))
+    try:
+        with (
+            Rest(kubectl) as rest,
+            CoverageWatch(kubectl, images["client"].name, chart.directory, MODEL) as watch,
+        ):
+            yield EvictionField(kubectl, rest, watch)
+    finally:
+        cluster.kubectl.delete("namespace", SPACE)
+        cluster.kubectl.delete("persistentvolume", f"{SPACE}-{objects.CLAIM}")
+
+
+def test_one_becomes_evictable_when_another_is_online(field: EvictionField, note) -> None:
+    """The last server stays, until one of the same span is ONLINE, or one of an enclosing span."""
+    field.put(block_server("inner", 2, 4))
+    inner, began = field.pod("inner"), time.time()
+    assert field.evict(inner) == 429
+    for name, start, end in (("same", 2, 4), ("outer", 0, 6)):
+        field.kubectl.apply(block_server(name, start, end))
+        substitute = field.wait(lambda name=name: field.pods(name), f"a pod of {name}")[0]["metadata"]["uid"]
+        assert not field.free(inner)
+        seconds = field.freed_after(inner, substitute)
+        note(f"evictable {seconds:.2f} s after a server of blocks {start}:{end} for 2:4 was ONLINE")
+        assert seconds < FREED_SECONDS
+        if name == "same":
+            field.kubectl.delete("blockserver", name)
+            field.wait(lambda: not field.pods("same"), "no pod of same")
+            field.wait(lambda: not field.free(inner), "inner is kept again", timeout=20)
+    field.wait_complete("outer")
+    assert field.evict(field.pod("outer")) == 429
+    assert field.evict(inner) == 201
+    field.wait(lambda: inner["metadata"]["uid"] not in field.watch.serving, "inner left")
+    assert field.watch.least(range(2, 4), since=began)[0] >= 1
+
+
+def test_a_cordoned_node_frees_the_kept_pod(field: EvictionField, cluster, note) -> None:
+    kept = field.pod("outer")
+    node, began = kept["spec"]["nodeName"], time.time()
+    cluster.kubectl.run("cordon", node)
+    try:
+        assert field.evict(kept) == 429
+        field.wait(lambda: len(field.pods("outer")) == 2, "a substitute")
+        (substitute,) = {pod["metadata"]["uid"] for pod in field.pods("outer")} - {kept["metadata"]["uid"]}
+        seconds = field.freed_after(kept, substitute)
+        note(f"free {seconds:.2f} s after the substitute of a server on a cordoned node was ONLINE")
+        assert seconds < FREED_SECONDS
+        field.wait(lambda: field.pod("outer")["metadata"]["uid"] == substitute, "it has moved")
+        assert field.watch.least(range(6), since=began, cordoned=True)[0] >= 1
+    finally:
+        cluster.kubectl.run("uncordon", node)
+    field.clear()
+
+
+def test_a_storm_of_evictions_leaves_every_block_served(field: EvictionField, note) -> None:
+    """Equal, nested and staggered spans; four evict whatever they see, as fast as they can."""
+    spans = {"equal-a": (0, 4), "equal-b": (0, 4), "nested": (1, 3), "next": (2, 6), "last": (4, 8)}
+    field.put(*(block_server(name, *span) for name, span in spans.items()))
+    began, deadline = time.time(), time.monotonic() + STORM_SECONDS
+    answers: Counter[int] = Counter()
+    faults: list[BaseException] = []
+
+    def storm(seed: int) -> None:
+        chance, path = random.Random(seed), f"/api/v1/namespaces/{SPACE}/pods?labelSelector={BLOCK_SERVER}"
+        try:
+            while time.monotonic() < deadline:
+                found = field.rest.call("GET", path).json()["items"]
+                for pod in chance.sample(found, k=len(found)):
+                    answers[field.evict(pod)] += 1
+        except BaseException as error:
+            faults.append(error)
+
+    threads = [threading.Thread(target=storm, args=(seed,)) for seed in range(EVICTORS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not faults, faults
+    least, at = field.watch.least(range(8), since=began)
+    granted, refused = answers[201], answers[429]
+    note(
+        f"{EVICTORS} evictors, {STORM_SECONDS:.0f} s: {granted} evictions granted, {refused} refused, "
+        f"least coverage of a block {least}"
+    )
+    assert least >= 1, f"{least} at {at:.2f}\n{field.state()}"
+    assert granted >= 5
+    assert refused > granted
+    assert answers.keys() <= {201, 404, 409, 429}, answers
+    field.wait_complete(*spans)
+    field.clear()
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_restart_and_image_change_of_all_at_once(
+    field: EvictionField, cluster, images, replicas, note
+) -> None:
+    field.put(block_server("lower", 0, 3, replicas=replicas), block_server("upper", 2, 6, replicas=replicas))
+    other = cluster.retag(images["server"].name, "blockswarm.test/server:other")
+    for what, change in (("restart", {"restart": "now"}), ("image change", {"pod": {"image": other}})):
+        old, began = field.uids(), time.time()
+        for name in ("lower", "upper"):
+            field.kubectl.patch("blockserver", name, {"spec": change})
+        field.wait_complete("lower", "upper")
+        assert not old & field.uids()
+        least, at = field.watch.least(range(6), since=began)
+        seconds = time.time() - began
+        note(
+            f"{what} of two BlockServers, {replicas} each: {seconds:.0f} s, least coverage of a block {least}"
+        )
+        assert least >= 1, f"{what}: {least} at {at:.2f}\n{field.state()}"
+    field.clear()
+
+
+def test_without_room_for_a_spare_nothing_is_lost(field: EvictionField, cluster) -> None:
+    """Two servers, two slots: a restart waits and says so, and goes on when a third slot comes."""
+    node = next(one for one in cluster.kubectl.list("nodes") if not one["spec"].get("taints"))
+    names, pod = ("lower", "upper"), {"resources": {**SMALL, "limits": {SLOT: "1"}}}
+    _offer(field.rest, node["metadata"]["name"], 2)
+    try:
+        field.put(block_server("lower", 0, 3, pod=pod), block_server("upper", 3, 6, pod=pod))
+        old, began = field.pods(), time.time()
+        for name in names:
+            field.kubectl.patch("blockserver", name, {"spec": {"restart": "now"}})
+
+        def stuck():
+            found = [condition(field.kubectl.get("bs", name), "Progressing") for name in names]
+            return next((one for one in found if one.get("reason") == "NoSpareCapacity"), None)
+
+        told = field.wait(stuck, "NoSpareCapacity", timeout=60)
+        assert told["status"] == "False"
+        assert SLOT in told["message"]
+        ready = {pod["metadata"]["uid"] for pod in field.pods() if is_true(pod, "Ready")}
+        assert ready == {pod["metadata"]["uid"] for pod in old}
+        assert field.watch.least(range(6), since=began)[0] >= 1
+        _offer(field.rest, node["metadata"]["name"], 3)
+        field.wait_complete(*names)
+        assert not ready & field.uids()
+        assert field.watch.least(range(6), since=began)[0] >= 1
+    finally:
+        field.clear()
+        _offer(field.rest, node["metadata"]["name"], 0)
+
+
+def _offer(rest: Rest, node: str, slots: int) -> None:
+    numbers = {SLOT: str(slots)}
+    change = {"status": {"capacity": numbers, "allocatable": numbers}}
+    answer = rest.call("PATCH", f"/api/v1/nodes/{node}/status", change, content=MERGE)
+    assert answer.ok, answer

@@ -1,0 +1,194 @@
+"""What goes wrong tells itself: a condition with reason and remedy, an event, and a column of `kubectl get`."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from kube import objects
+from kube.hub_without_revision import PORT
+from kube.kubectl import condition, is_true
+from kube.swarm import FOLDER
+from kube.talking_pod import TalkingPod
+
+ORDER = 35
+SPACE = "broken"
+DEADLINE = 180.0
+SMALL = {"requests": {"cpu": "50m", "memory": "50Mi"}}
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A BlockServer that cannot work. `hub`: the address of a Hub is put into its environment."""
+
+    spec: dict[str, Any]
+    type: str
+    reason: str
+    says: tuple[str, ...]
+    blocks: tuple[int, int] = (0, 10)
+    hub: bool = False
+
+
+def _model(source: dict[str, Any]) -> dict[str, Any]:
+    return {"name": objects.MODEL_NAME, "source": source}
+
+
+FAULTS = {
+    "no-image": Fault(
+        {"pod": {"image": "blockswarm.test/absent:dev", "resources": SMALL}},
+        "ModelLoaded",
+        "ImagePullFailed",
+        ("blockswarm.test/absent:dev", "spec.pod.image", "imagePullSecrets"),
+    ),
+    "no-model": Fault(
+        {"model": _model({"volume": {"emptyDir": {}}}), "pod": {"resources": SMALL}},
+        "ModelLoaded",
+        "ModelInvalid",
+        ("/model", "config.json", "spec.model"),
+    ),
+    "no-memory": Fault(
+        {"pod": {"resources": {"requests": {"memory": "50Mi"}, "limits": {"memory": "100Mi"}}}},
+        "ModelLoaded",
+        "OutOfMemory",
+        ("spec.pod.resources.limits.memory", "spec.cache.tokens"),
+    ),
+    "no-node": Fault(
+        {"pod": {"nodeSelector": {"blockswarm.test/rack": "none"}, "resources": SMALL}},
+        "Scheduled",
+        "Unschedulable",
+        ("nodes are available", "nodeSelector"),
+    ),
+    "no-revision": Fault(
+        {"model": _model({"hub": {"repo": "org/demo", "revision": "nowhere"}}), "pod": {"resources": SMALL}},
+        "ModelLoaded",
+        "ModelInvalid",
+        ("org/demo", "nowhere", "revision", "spec.model"),
+        hub=True,
+    ),
+    "no-blocks": Fault(
+        {"pod": {"resources": SMALL}},
+        "ModelLoaded",
+        "ModelInvalid",
+        ("25:35", "30 blocks", "spec.blocks"),
+        blocks=(25, 35),
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def broken(cluster, swarm, images):
+    """A namespace with a BlockServer for each fault, all at once."""
+    kubectl = cluster.kubectl.within(SPACE)
+    cluster.kubectl.apply(objects.namespace(SPACE))
+    folder = cluster.model_on_nodes(FOLDER)
+    cluster.kubectl.apply(*objects.folder_claim(objects.CLAIM, folder, SPACE))
+    kubectl.run("wait", "--for=jsonpath={.status.phase}=Bound", f"pvc/{objects.CLAIM}", "--timeout=60s")
+    hub = TalkingPod(
+        kubectl, images["client"].name, "hub_without_revision.py", [], lambda line: None, name="hub"
+    )
+    try:
+        with hub:
+            address = kubectl.get("pod", "hub")["status"]["podIP"]
+            kubectl.apply(*(_block_server(name, fault, address) for name, fault in FAULTS.items()))
+            yield kubectl
+    finally:
+        cluster.kubectl.delete("namespace", SPACE)
+        cluster.kubectl.delete("persistentvolume", f"{SPACE}-{objects.CLAIM}")
+        swarm.settle()
+
+
+def _block_server(name, fault, address):
+    made = objects.block_server(name, *fault.blocks, space=SPACE, **fault.spec)
+    if fault.hub:
+        made["spec"]["pod"]["env"] = [{"name": "HF_ENDPOINT", "value": f"http://{address}:{PORT}"}]
+    return made
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_broken_block_server_tells(name, broken, swarm, note):
+    fault = FAULTS[name]
+
+    def told():
+        found = condition(broken.get("blockserver", name), fault.type)
+        return found if found.get("status") == "False" and found["reason"] == fault.reason else None
+
+    found = swarm.wait(told, f"{fault.type}=False {fault.reason} of {name}", timeout=DEADLINE)
+    for text in fault.says:
+        assert text in found["message"], found["message"]
+    assert condition(broken.get("blockserver", name), "Ready")["status"] == "False"
+    event = swarm.wait(lambda: _event(broken, name, fault.reason), f"an event {fault.reason} about {name}")
+    assert event["type"] == "Warning"
+    for text in fault.says:
+        assert text in event["message"], event["message"]
+    assert fault.reason in broken.run("get", "bs", name, "-o", "wide")
+    note(f"{name}: {fault.type}=False {fault.reason}: {found['message']}")
+
+
+def test_a_dead_p2pd_tells(swarm, note):
+    """The DHT's daemon dies inside a server that serves."""
+    pod = swarm.pods("smollm2-b")[0]["metadata"]["name"]
+    swarm.kubectl.exec(pod, "python", "-c", _KILL_P2PD)
+
+    event = swarm.wait(lambda: _event(swarm.kubectl, "smollm2-b", "CrashLoop"), "an event CrashLoop")
+    for text in (pod, "p2pd", "--previous"):
+        assert text in event["message"], event["message"]
+    note(f"p2pd dead: {event['message']}")
+    assert is_true(swarm.get("smollm2-b"), "Ready"), "the other server serves"
+    swarm.settle()
+
+
+_KILL_P2PD = """
+import os, pathlib, signal
+for entry in pathlib.Path("/proc").glob("[0-9]*"):
+    if (entry / "comm").read_text().strip() == "p2pd":
+        os.kill(int(entry.name), signal.SIGKILL)
+        break
+else:
+    raise SystemExit("there is no p2pd")
+"""
+
+
+def test_an_unreachable_directory_tells_and_harms_nobody(swarm, chart, generator, reference, note):
+    run = generator.begin(reference.prompt, tokens=600, pace=0.25)
+    run.wait(5)
+    words = ["scale", "statefulset", f"{chart.name}-directory"]
+    chart.kubectl.run(*words, "--replicas=0")
+    try:
+
+        def told():
+            found = [condition(swarm.get(name), "Published") for name in ("smollm2-a", "smollm2-c")]
+            return found[0] if all(one["reason"] == "DirectoryUnreachable" for one in found) else None
+
+        found = swarm.wait(told, "Published=Unknown DirectoryUnreachable")
+        assert found["status"] == "Unknown"
+        assert "directory" in found["message"]
+        note(f"directory away: Published=Unknown DirectoryUnreachable: {found['message']}")
+        event = swarm.wait(
+            lambda: _event(swarm.kubectl, "smollm2-a", "DirectoryUnreachable"),
+            "an event DirectoryUnreachable",
+        )
+        assert event["type"] == "Warning"
+        assert is_true(swarm.get("smollm2-a"), "Ready"), "nothing is known to be wrong with the servers"
+        run.wait(10)
+    finally:
+        chart.kubectl.run(*words, "--replicas=3")
+        swarm.settle()
+    run.wait(10)
+    reference.check(run.stop(), "a generation without directory")
+    for name in ("smollm2-a", "smollm2-c"):
+        assert condition(swarm.get(name), "Published")["reason"] == "Online"
+
+
+def _event(kubectl, name, reason):
+    """The newest event with that reason about a BlockServer."""
+    about = f"involvedObject.kind=BlockServer,involvedObject.name={name},reason={reason}"
+    found = kubectl.run(
+        "get",
+        "events",
+        f"--field-selector={about}",
+        "-o",
+        "jsonpath={range .items[*]}{.type} {.message}{'\\n'}{end}",
+    ).splitlines()
+    if not found:
+        return None
+    kind, _, message = found[-1].partition(" ")
+    return {"type": kind, "message": message}

@@ -1,0 +1,144 @@
+"""A node loses its power: the swarm knows at once, says which node it was, replaces what was on it, and counts right
+when it comes back. An API server that is away is no lost node."""
+
+import threading
+import time
+
+import pytest
+from kube import objects
+from kube.directory_watch import DirectoryWatch
+from kube.kubectl import is_true
+from kube.swarm import BLOCK_SERVER, SPANS, complete
+
+ORDER = 30
+VISIBLE_SECONDS = 3.0
+OUTAGE_SECONDS = 75.0
+DEADLINE = 180.0
+
+
+class ReadyWatch:
+    """When the condition Ready of a node left True: Unix seconds, as soon as the API tells."""
+
+    def __init__(self, kubectl, node):
+        self.left = None
+        path = '{.status.conditions[?(@.type=="Ready")].status}{"\\n"}'
+        self._process = kubectl.spawn("get", "node", node, "--watch", "-o", f"jsonpath={path}")
+        self._thread = threading.Thread(target=self._read, daemon=True)
+
+    def __enter__(self):
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error):
+        self._process.kill()
+        self._thread.join(10)
+
+    def _read(self):
+        for line in self._process.stdout:
+            if line.strip() and line.strip() != "True" and self.left is None:
+                self.left = time.time()
+
+
+@pytest.mark.parametrize("holds", ["the operator that works", "no operator that works"])
+def test_power_loss(holds, cluster, swarm, chart, images, note):
+    """Every node has a directory pod, so that one of them is always lost too."""
+    leader = chart.kubectl.get("pod", chart.leader())["spec"]["nodeName"]
+    nodes = sorted({pod["spec"]["nodeName"] for pod in swarm.pods()})
+    node = leader if holds == "the operator that works" else next(name for name in nodes if name != leader)
+    directories = {
+        pod["spec"]["nodeName"]: pod["status"]["podIP"]
+        for pod in (chart.kubectl.get("pod", name) for name in chart.directory_pods())
+    }
+    assert node in directories, f"no directory pod on {node}: {directories}"
+    watcher, address = next((name, ip) for name, ip in directories.items() if name != node)
+    lost = {pod["metadata"]["uid"]: pod for pod in swarm.pods() if pod["spec"]["nodeName"] == node}
+    assert lost, f"no server on {node}"
+    touched = {pod["metadata"]["labels"][BLOCK_SERVER] for pod in lost.values()}
+
+    target = f"{address}:31340"
+    view = DirectoryWatch(swarm.kubectl, images["client"].name, target, objects.MODEL_NAME, node=watcher)
+    with view, ReadyWatch(cluster.kubectl, node) as ready:
+        assert view.online() == {pod["metadata"]["uid"] for pod in swarm.pods()}
+        killed = time.time()
+        cluster.kill_node(node)
+        try:
+            swarm.wait(lambda: ready.left, f"{node} not Ready", every=0.1)
+            swarm.wait(
+                lambda: all(_offline(view, uid, killed) for uid in lost), f"OFFLINE of {set(lost)}", every=0.1
+            )
+            seconds = max(_offline(view, uid, killed) - ready.left for uid in lost)
+            note(f"power loss of a node with {holds}: OFFLINE {seconds:+.2f} s after Ready left True")
+            assert seconds <= VISIBLE_SECONDS, view.state()
+
+            for name in touched:
+                swarm.wait(lambda name=name: _names(swarm, name, node), f"{name} names {node}")
+            for name in touched:
+                swarm.wait(lambda name=name: complete(swarm.get(name)), f"{name} replaced", timeout=DEADLINE)
+            placed = {pod["spec"]["nodeName"] for pod in swarm.pods() if pod["metadata"]["uid"] not in lost}
+            assert node not in placed
+        finally:
+            cluster.start_node(node)
+            swarm.settle()
+        _counted_once(swarm, view, set(lost))
+
+
+def _offline(view, server_id, after):
+    return view.when(server_id, lambda state: state in ("OFFLINE", None), after=after)
+
+
+def _names(swarm, name, node):
+    """Whether status and an event name the lost node."""
+    conditions = swarm.get(name)["status"]["conditions"]
+    events = swarm.kubectl.run(
+        "get",
+        "events",
+        f"--field-selector=involvedObject.name={name},reason=NodeLost,type=Warning",
+        "-o",
+        "jsonpath={.items[*].message}",
+    )
+    return node in events and any(node in one["message"] for one in conditions)
+
+
+def _counted_once(swarm, view, lost):
+    """After the node's return: every server that runs counts, and no other."""
+    pods = {pod["metadata"]["uid"] for pod in swarm.pods()}
+    assert not pods & lost
+    for name in SPANS:
+        status = swarm.get(name)["status"]
+        assert (status["replicas"], status["readyReplicas"], len(status["servers"])) == (2, 2, 2)
+        assert {server["serverId"] for server in status["servers"]} <= pods
+    swarm.wait(lambda: view.online() == pods, f"exactly {pods} ONLINE: {view.state()}")
+    back = {uid for _, states in view.history[-5:] for uid in lost if states.get(uid) == "ONLINE"}
+    assert not back, view.state()
+
+
+def test_no_api_server_for_75_s(cluster, swarm, chart, images, generator, reference, note):
+    before = {pod["metadata"]["uid"]: pod["metadata"]["name"] for pod in swarm.pods()}
+    image, name = images["client"].name, objects.MODEL_NAME
+    with DirectoryWatch(swarm.kubectl, image, chart.directory, name) as view:
+        run = generator.begin(reference.prompt, tokens=700, pace=0.25)
+        run.wait(5)
+        cluster.freeze_api()
+        try:
+            # The outage itself: nothing is waited for.
+            time.sleep(OUTAGE_SECONDS)
+        finally:
+            cluster.thaw_api()
+        since = time.time()
+        swarm.settle()
+        # What was seen during the outage, and nodes that look lost for a while after it, must be over.
+        swarm.wait(lambda: time.time() > since + 20 and _all_ready(cluster), "20 s of calm")
+        run.wait(5)
+        reference.check(run.stop(), "a generation without API server", at_least=100)
+        wrong = [(at, states) for at, states in view.history if set(states.values()) - {"ONLINE"}]
+        assert not wrong, view.state()
+        assert all(set(states) == set(before) for _, states in view.history), view.state()
+    assert {pod["metadata"]["uid"]: pod["metadata"]["name"] for pod in swarm.pods()} == before
+    gap, number = run.longest_gap
+    note(
+        f"no API server for {OUTAGE_SECONDS:.0f} s: nobody OFFLINE; longest gap {gap:.2f} s before token {number}"
+    )
+
+
+def _all_ready(cluster):
+    return all(is_true(node, "Ready") for node in cluster.kubectl.list("nodes"))

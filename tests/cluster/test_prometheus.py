@@ -1,0 +1,209 @@
+"""Dashboards and alerts before a real Prometheus that scrapes the real swarm."""
+
+import contextlib
+import math
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import boards
+import pytest
+from kube import objects
+from kube.prometheus import Prometheus
+from kube.release import SYSTEM
+from kube.waiting import until
+
+# Needs a healthy swarm, and takes parts of it away.
+ORDER = 60
+SERVED = "smollm2-b"
+NOWHERE = {"blockswarm.test/nowhere": "true"}
+HOLDER = Path(boards.__file__).parent / "kube" / "hold_sessions.py"
+
+
+@pytest.fixture(scope="module")
+def prometheus(swarm, cluster, tmp_path_factory):
+    swarm.settle()
+    home = tmp_path_factory.mktemp("prometheus")
+    with Prometheus(cluster.kubectl, (SYSTEM, objects.MODELS), home) as started:
+        yield started
+
+
+@pytest.fixture
+def healthy(prometheus, swarm):
+    """The swarm is well before the test and after it, and no alert fires before it."""
+    swarm.settle()
+    until(
+        lambda: prometheus.rules() and not prometheus.firing(),
+        "no alert fires",
+        timeout=60,
+        state=lambda: f"{prometheus.firing()}\n{swarm.state()}",
+    )
+    yield
+    swarm.settle()
+
+
+def _wait_firing(prometheus, swarm, *names: str, timeout: float = 120.0) -> None:
+    until(
+        lambda: set(names) <= prometheus.firing().keys(),
+        f"{', '.join(names)} fire",
+        timeout=timeout,
+        state=lambda: f"{prometheus.firing()}\n{swarm.state()}",
+    )
+    for name in names:
+        for alert in prometheus.firing()[name]:
+            for text in alert["annotations"].values():
+                assert "<error" not in text, text
+                assert "<no value>" not in text, text
+
+
+def _filled_in(prometheus, name: str) -> dict[str, str]:
+    """Panel and target → expression, with what Grafana puts in for "All"."""
+    board = boards.load(name)
+    chosen = {"__rate_interval": "20s"}
+    for variable in board["templating"]["list"]:
+        if variable["type"] == "query":
+            offered = prometheus.values(boards.substituted(variable["query"]["query"], **chosen))
+            chosen[variable["name"]] = "|".join(offered)
+    return {where: boards.substituted(text, **chosen) for where, text in boards.expressions(board)}
+
+
+def _has_data(prometheus, expression: str) -> bool:
+    return any(not math.isnan(float(sample["value"][1])) for sample in prometheus.query(expression))
+
+
+@pytest.mark.parametrize("name", sorted(boards.DASHBOARDS))
+def test_every_panel_shows_something_while_a_pod_generates(prometheus, generator, name):
+    run = generator.begin([1, 2, 3], tokens=600, pace=0.1)
+    run.wait(5)
+    until(
+        lambda: (
+            not [
+                where
+                for where, text in _filled_in(prometheus, name).items()
+                if not _has_data(prometheus, text)
+            ]
+        ),
+        "every expression has data",
+        timeout=90,
+        every=2.0,
+        state=lambda: "\n".join(
+            f"{where}: {text}"
+            for where, text in _filled_in(prometheus, name).items()
+            if not _has_data(prometheus, text)
+        ),
+    )
+    run.stop()
+
+
+def test_what_the_panels_show_is_true(prometheus, generator, swarm):
+    run = generator.begin([1, 2, 3], tokens=600, pace=0.1)
+    run.wait(5)
+    expressions = _filled_in(prometheus, "swarm")
+
+    def numbers(where: str) -> list[float]:
+        return [float(sample["value"][1]) for sample in prometheus.query(expressions[where])]
+
+    until(lambda: numbers("Sessions A") == [1.0], "one session is seen", timeout=30)
+    assert numbers("Blocks without a server A") == [0.0]
+    assert numbers("Least coverage A") == [2.0]
+    assert numbers("Servers per block A") == [2.0] * 30
+    online = prometheus.query(f"{expressions['Servers by state A']}")
+    assert {sample["metric"]["state"]: sample["value"][1] for sample in online} == {
+        "joining": "0",
+        "online": "6",
+        "draining": "0",
+    }
+    # The pause after each token is 0.1 s, so that the truth is known from above.
+    until(lambda: 0 < numbers("Generated tokens/s A")[0] < 10.5, "a true rate", timeout=30)
+    run.stop()
+
+
+def test_a_healthy_swarm_is_quiet_and_every_rule_is_evaluated(prometheus, healthy):
+    prometheus.pass_rounds(15)
+    assert {
+        rule["name"]: rule.get("lastError") for rule in prometheus.rules() if rule["health"] != "ok"
+    } == {}
+    # Not even for a moment.
+    assert prometheus.query("count_over_time(ALERTS[12s])") == []
+
+
+def test_a_block_that_loses_its_last_server_is_told_of(prometheus, swarm, healthy):
+    swarm.kubectl.patch("blockserver", SERVED, {"spec": {"pod": {"nodeSelector": NOWHERE}}})
+    try:
+        swarm.wait(
+            lambda: [pod for pod in swarm.pods(SERVED) if pod["spec"].get("nodeSelector")],
+            "new pods have nowhere to go",
+        )
+        placed = [pod["metadata"]["name"] for pod in swarm.pods(SERVED) if pod["spec"].get("nodeName")]
+        swarm.kubectl.delete("pod", *placed)
+        _wait_firing(prometheus, swarm, "BlockSwarmBlockUncovered", "BlockSwarmBlockServerNotReady")
+        (alert,) = prometheus.firing()["BlockSwarmBlockUncovered"]
+        assert alert["labels"]["namespace"] == objects.MODELS
+        assert alert["labels"]["model"] == objects.MODEL_NAME
+        assert float(alert["value"]) == 10
+    finally:
+        swarm.kubectl.patch("blockserver", SERVED, {"spec": {"pod": {"nodeSelector": None}}})
+
+
+def test_a_swarm_without_directories_is_told_of_and_so_is_a_server_that_cannot_join(
+    prometheus, swarm, healthy
+):
+    release = swarm.release
+    stateful_set = f"statefulset/{release.name}-directory"
+    release.kubectl.run("scale", stateful_set, "--replicas=0")
+    try:
+        _wait_firing(prometheus, swarm, "BlockSwarmDirectoryQuorum", "BlockSwarmDirectoryUnreachable")
+        swarm.kubectl.delete("pod", swarm.pods(SERVED)[0]["metadata"]["name"])
+        _wait_firing(prometheus, swarm, "BlockSwarmServerStuckLoading")
+    finally:
+        release.kubectl.run("scale", stateful_set, "--replicas=3")
+
+
+def test_an_operator_without_leader_is_told_of(prometheus, swarm, healthy):
+    release = swarm.release
+    deployment = f"deployment/{release.name}-operator"
+    release.kubectl.run("scale", deployment, "--replicas=0")
+    try:
+        _wait_firing(prometheus, swarm, "BlockSwarmOperatorWithoutLeader")
+    finally:
+        release.kubectl.run("scale", deployment, "--replicas=2")
+
+
+def test_a_kv_cache_that_is_promised_away_is_told_of(prometheus, swarm, generator, chart, healthy):
+    capacity = swarm.get(SERVED)["spec"]["cache"]["tokens"]
+    with _held_sessions(swarm, chart, count=2, length=int(0.95 * capacity)):
+        _wait_firing(prometheus, swarm, "BlockSwarmKvNearlyFull")
+        assert len(prometheus.firing()["BlockSwarmKvNearlyFull"]) == 3
+
+
+@contextlib.contextmanager
+def _held_sessions(swarm, chart, *, count: int, length: int) -> Iterator[None]:
+    """Sessions of the generator's pod that are open inside."""
+    words = ["python", "/tmp/hold_sessions.py", "/model", chart.directory, str(count), str(length)]
+    swarm.kubectl.exec("generator", "tee", "/tmp/hold_sessions.py", stdin=HOLDER.read_text())
+    command = swarm.kubectl.command("exec", "-i", "generator", "--", *words)
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        for _ in range(count):
+            assert process.stdout.readline() == "open\n"
+        yield
+    finally:
+        process.communicate(timeout=60)
+
+
+# The last one: this alert looks back five minutes.
+def test_sessions_that_keep_losing_servers_are_told_of(prometheus, swarm, generator, healthy):
+    run = generator.begin([1, 2, 3], tokens=600, pace=0.1)
+    for _ in range(2):
+        run.wait(5)
+        lost = swarm.pod_of(run.chain[0])["metadata"]["name"]
+        swarm.kubectl.delete("pod", lost, grace=0)
+        swarm.wait(lambda lost=lost: run.chain and not _uses(swarm, run, lost), "the session has moved")
+        swarm.settle()
+    _wait_firing(prometheus, swarm, "BlockSwarmFailoverRate")
+    run.stop()
+
+
+def _uses(swarm, run, pod: str) -> bool:
+    return pod in {one["metadata"]["name"] for one in swarm.pods() if one["metadata"]["uid"] in run.chain}
