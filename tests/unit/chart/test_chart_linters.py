@@ -1,4 +1,4 @@
-"""What the usual linters say: nothing. They live in an environment of their own, made by `make venv-k8s`."""
+"""What the usual linters say: nothing. They live in an environment of their own, made by `make tools`."""
 
 import json
 import subprocess
@@ -18,7 +18,7 @@ KUBERNETES = ["1.32.0", "1.34.0", "1.37.0"]
 def run(tool, *words):
     program = BIN / tool
     if not program.exists():
-        pytest.fail(f"{tool} is missing: run `make venv-k8s`")
+        pytest.fail(f"{tool} is missing: run `make tools`")
     return subprocess.run([program, *words], capture_output=True, text=True, timeout=110)
 
 
