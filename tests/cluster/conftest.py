@@ -8,6 +8,7 @@ it and waits for `swarm.settle()`.
 from pathlib import Path
 
 import pytest
+
 from kube import objects
 from kube.choice import choose_cluster
 from kube.cluster import Cluster

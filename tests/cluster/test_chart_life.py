@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
+
 from kube import objects
 from kube.cluster import REPOSITORY, Cluster
 from kube.kubectl import CommandError, Kubectl, Object, is_true

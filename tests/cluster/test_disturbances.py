@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+
 from kube import objects
 from kube.generator import Generator, Run
 from kube.kubectl import is_true

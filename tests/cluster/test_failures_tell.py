@@ -1,9 +1,11 @@
 """What goes wrong tells itself: a condition with reason and remedy, an event, and a column of `kubectl get`."""
 
+import json
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
+
 from kube import objects
 from kube.hub_without_revision import PORT
 from kube.kubectl import condition, is_true
@@ -12,6 +14,8 @@ from kube.talking_pod import TalkingPod
 
 ORDER = 35
 SPACE = "broken"
+# A claim on a folder without a model.
+EMPTY = "empty"
 DEADLINE = 180.0
 SMALL = {"requests": {"cpu": "50m", "memory": "50Mi"}}
 
@@ -40,7 +44,10 @@ FAULTS = {
         ("blockswarm.test/absent:dev", "spec.pod.image", "imagePullSecrets"),
     ),
     "no-model": Fault(
-        {"model": _model({"volume": {"emptyDir": {}}}), "pod": {"resources": SMALL}},
+        {
+            "model": _model({"volume": {"persistentVolumeClaim": {"claimName": EMPTY}}}),
+            "pod": {"resources": SMALL},
+        },
         "ModelLoaded",
         "ModelInvalid",
         ("/model", "config.json", "spec.model"),
@@ -80,8 +87,11 @@ def broken(cluster, swarm, images):
     kubectl = cluster.kubectl.within(SPACE)
     cluster.kubectl.apply(objects.namespace(SPACE))
     folder = cluster.model_on_nodes(FOLDER)
-    cluster.kubectl.apply(*objects.folder_claim(objects.CLAIM, folder, SPACE))
-    kubectl.run("wait", "--for=jsonpath={.status.phase}=Bound", f"pvc/{objects.CLAIM}", "--timeout=60s")
+    claims = {objects.CLAIM: folder, EMPTY: folder.parent}
+    for name, path in claims.items():
+        cluster.kubectl.apply(*objects.folder_claim(name, path, SPACE))
+    bound = "--for=jsonpath={.status.phase}=Bound"
+    kubectl.run("wait", bound, *(f"pvc/{name}" for name in claims), "--timeout=60s")
     hub = TalkingPod(
         kubectl, images["client"].name, "hub_without_revision.py", [], lambda line: None, name="hub"
     )
@@ -92,7 +102,7 @@ def broken(cluster, swarm, images):
             yield kubectl
     finally:
         cluster.kubectl.delete("namespace", SPACE)
-        cluster.kubectl.delete("persistentvolume", f"{SPACE}-{objects.CLAIM}")
+        cluster.kubectl.delete("persistentvolume", *(f"{SPACE}-{name}" for name in claims))
         swarm.settle()
 
 
@@ -115,10 +125,9 @@ def test_a_broken_block_server_tells(name, broken, swarm, note):
     for text in fault.says:
         assert text in found["message"], found["message"]
     assert condition(broken.get("blockserver", name), "Ready")["status"] == "False"
-    event = swarm.wait(lambda: _event(broken, name, fault.reason), f"an event {fault.reason} about {name}")
-    assert event["type"] == "Warning"
-    for text in fault.says:
-        assert text in event["message"], event["message"]
+    swarm.wait(
+        lambda: _warned(broken, name, fault.reason, fault.says), f"an event {fault.reason} about {name}"
+    )
     assert fault.reason in broken.run("get", "bs", name, "-o", "wide")
     note(f"{name}: {fault.type}=False {fault.reason}: {found['message']}")
 
@@ -128,10 +137,9 @@ def test_a_dead_p2pd_tells(swarm, note):
     pod = swarm.pods("smollm2-b")[0]["metadata"]["name"]
     swarm.kubectl.exec(pod, "python", "-c", _KILL_P2PD)
 
-    event = swarm.wait(lambda: _event(swarm.kubectl, "smollm2-b", "CrashLoop"), "an event CrashLoop")
-    for text in (pod, "p2pd", "--previous"):
-        assert text in event["message"], event["message"]
-    note(f"p2pd dead: {event['message']}")
+    says = (pod, "p2pd", "--previous")
+    told = swarm.wait(lambda: _warned(swarm.kubectl, "smollm2-b", "CrashLoop", says), "an event CrashLoop")
+    note(f"p2pd dead: CrashLoop: {told}")
     assert is_true(swarm.get("smollm2-b"), "Ready"), "the other server serves"
     swarm.settle()
 
@@ -162,11 +170,8 @@ def test_an_unreachable_directory_tells_and_harms_nobody(swarm, chart, generator
         assert found["status"] == "Unknown"
         assert "directory" in found["message"]
         note(f"directory away: Published=Unknown DirectoryUnreachable: {found['message']}")
-        event = swarm.wait(
-            lambda: _event(swarm.kubectl, "smollm2-a", "DirectoryUnreachable"),
-            "an event DirectoryUnreachable",
-        )
-        assert event["type"] == "Warning"
+        reason = "DirectoryUnreachable"
+        swarm.wait(lambda: _warned(swarm.kubectl, "smollm2-a", reason, ()), f"an event {reason}")
         assert is_true(swarm.get("smollm2-a"), "Ready"), "nothing is known to be wrong with the servers"
         run.wait(10)
     finally:
@@ -178,17 +183,9 @@ def test_an_unreachable_directory_tells_and_harms_nobody(swarm, chart, generator
         assert condition(swarm.get(name), "Published")["reason"] == "Online"
 
 
-def _event(kubectl, name, reason):
-    """The newest event with that reason about a BlockServer."""
-    about = f"involvedObject.kind=BlockServer,involvedObject.name={name},reason={reason}"
-    found = kubectl.run(
-        "get",
-        "events",
-        f"--field-selector={about}",
-        "-o",
-        "jsonpath={range .items[*]}{.type} {.message}{'\\n'}{end}",
-    ).splitlines()
-    if not found:
-        return None
-    kind, _, message = found[-1].partition(" ")
-    return {"type": kind, "message": message}
+def _warned(kubectl, name, reason, says):
+    """The message of a Warning with that reason and these texts about a BlockServer."""
+    about = f"involvedObject.kind=BlockServer,involvedObject.name={name},reason={reason},type=Warning"
+    found = json.loads(kubectl.run("get", "events", f"--field-selector={about}", "-o", "json"))["items"]
+    messages = [event["message"] for event in found]
+    return next((message for message in messages if all(text in message for text in says)), None)

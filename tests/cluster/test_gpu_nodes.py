@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 import pytest
+
 from kube import objects
 from kube.kubectl import CommandError, Kubectl, Object, condition, is_true
 from kube.swarm import BLOCK_SERVER, FOLDER

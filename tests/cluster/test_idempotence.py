@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 import yaml
+
 from kube.cluster import REPOSITORY, Cluster
 from kube.fake_directory import FakeDirectory
 from kube.fake_node import FakeNode

@@ -3,6 +3,7 @@
 import re
 
 import pytest
+
 from kube import objects
 from kube.kubectl import CommandError
 from kube.release import SYSTEM

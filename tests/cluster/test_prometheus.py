@@ -6,8 +6,9 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-import boards
 import pytest
+
+import boards
 from kube import objects
 from kube.prometheus import Prometheus
 from kube.release import SYSTEM

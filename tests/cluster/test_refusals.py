@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
+
 from block_server_cases import (
     BOUND,
     CHANGES,

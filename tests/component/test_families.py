@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from in_process import swarm
-from tiny_families import BLOCKS, save_tiny, tiny_config, variants
 from transformers.utils import logging as transformers_logging
-from unsplit import logits_of_spans, logits_of_whole
 
 from blockswarm_wire.errors import InvalidArgument, Unsupported
 from blockswarm_wire.model.families import SUPPORTED, check_family
 from blockswarm_wire.span import Span
+from in_process import swarm
+from tiny_families import BLOCKS, save_tiny, tiny_config, variants
+from unsplit import logits_of_spans, logits_of_whole
 
 SPANS = [Span(0, 1), Span(1, 4), Span(4, BLOCKS)]
 # A prompt in two chunks, then eight tokens one by one: longer than the sliding windows of the tiny models.

@@ -8,9 +8,8 @@ import grpc
 import pytest
 import pytest_asyncio
 import torch
-from block_server import RawLeg, make_host, serving
-from tiny_model import tiny_llama
 
+from block_server import RawLeg, make_host, serving
 from blockswarm_wire import limits
 from blockswarm_wire.errors import TRAILER, from_status
 from blockswarm_wire.span import Span
@@ -18,6 +17,7 @@ from blockswarm_wire.tensor import encode
 from blockswarm_wire.v1 import block_server_pb2 as pb
 from blockswarm_wire.v1 import errors_pb2 as codes
 from blockswarm_wire.v1 import tensor_pb2
+from tiny_model import tiny_llama
 
 HIDDEN = 64
 

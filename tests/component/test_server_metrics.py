@@ -3,9 +3,8 @@
 import pytest
 import pytest_asyncio
 import torch
-from block_server import RawLeg, make_host, serving
-from tiny_model import tiny_llama
 
+from block_server import RawLeg, make_host, serving
 from blockswarm_services.server.metrics import Metrics
 from blockswarm_wire.passes import Pass, write_pass
 from blockswarm_wire.record import State
@@ -13,6 +12,7 @@ from blockswarm_wire.span import Span
 from blockswarm_wire.tensor import encode
 from blockswarm_wire.v1 import block_server_pb2 as pb
 from blockswarm_wire.v1 import block_server_pb2_grpc as pb_grpc
+from tiny_model import tiny_llama
 
 HIDDEN = 64
 

@@ -7,9 +7,8 @@ import grpc
 import pytest
 import pytest_asyncio
 import torch
-from block_server import make_host, serving
-from tiny_model import tiny_llama
 
+from block_server import make_host, serving
 from blockswarm.config import ClientConfig
 from blockswarm.routing.hop import Hop, MissingBlocks
 from blockswarm.session import AsyncInferenceSession, SessionLost
@@ -19,6 +18,7 @@ from blockswarm_services.server.step import apply as real_apply
 from blockswarm_wire.errors import InvalidArgument, NeverFits
 from blockswarm_wire.limits import CHANNEL_OPTIONS
 from blockswarm_wire.span import Span
+from tiny_model import tiny_llama
 
 HIDDEN = 64
 

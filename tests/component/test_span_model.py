@@ -2,13 +2,13 @@
 
 import pytest
 import torch
-from tiny_families import BLOCKS, save_tiny, tiny_config
-from unsplit import unsplit
 
 from blockswarm_services.server.model import SpanModel, first_real, positions
 from blockswarm_wire.errors import CannotTruncate, InvalidArgument, ServerFault, Unsupported, WrongSpan
 from blockswarm_wire.model.source import open_model
 from blockswarm_wire.span import Span
+from tiny_families import BLOCKS, save_tiny, tiny_config
+from unsplit import unsplit
 
 FAMILIES = ["llama", "gemma3_text", "gpt2", "mixtral", "falcon:alibi"]
 

@@ -2,9 +2,10 @@
 
 import pytest
 import torch
+from trial import SPANS, Arena
+
 from swarm_processes import SwarmProcesses
 from tiny_model import tiny_llama
-from trial import SPANS, Arena
 
 
 @pytest.fixture(scope="session")

@@ -9,8 +9,9 @@ import time
 
 import pytest
 from plan import CASES, TRIGGERS, WORKLOADS, Plan, draw
-from swarm_processes import wait_for
 from trial import freeze, perform
+
+from swarm_processes import wait_for
 
 SMOKE = 20
 FULL = 210

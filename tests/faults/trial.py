@@ -9,7 +9,6 @@ from pathlib import Path
 
 import torch
 from plan import Kill, Plan
-from swarm_processes import SwarmProcesses, wait_for
 from transformers import AutoModelForCausalLM
 from work import Client, Hook, Result, run
 
@@ -17,6 +16,7 @@ from blockswarm import AutoDistributedModelForCausalLM, loop
 from blockswarm.routing.hop import Hop
 from blockswarm.session import InferenceSession
 from blockswarm_wire.record import State
+from swarm_processes import SwarmProcesses, wait_for
 
 # Two of each third, two that divide the middle otherwise, and one that holds all.
 SPANS = {

@@ -9,7 +9,6 @@ from typing import Any
 from unittest import mock
 
 from block_server import make_host, serving
-
 from blockswarm import AutoDistributedModelForCausalLM, loop
 from blockswarm.discovery.door import OnChange
 from blockswarm.models import auto

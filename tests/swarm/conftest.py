@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from sameness import NEAR_TIES
+
 from swarm_processes import SwarmProcesses
 
 MODEL = Path(__file__).parents[2] / ".models" / "smollm2-135m-instruct"

@@ -6,6 +6,7 @@ import urllib.error
 import urllib.request
 
 import pytest
+
 from swarm_processes import BIN, Process, wait_for
 
 

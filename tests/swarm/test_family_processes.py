@@ -2,11 +2,11 @@
 
 import pytest
 import torch
+
+from blockswarm import AutoDistributedModelForCausalLM
 from swarm_processes import SwarmProcesses
 from tiny_families import BLOCKS, save_tiny
 from unsplit import logits_of_whole
-
-from blockswarm import AutoDistributedModelForCausalLM
 
 CHUNKS = [slice(0, 4), slice(4, 12), *(slice(i, i + 1) for i in range(12, 20))]
 

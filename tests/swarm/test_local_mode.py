@@ -9,6 +9,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+
 from swarm_processes import wait_for
 from tiny_model import tiny_llama
 

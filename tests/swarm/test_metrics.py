@@ -6,6 +6,7 @@ import urllib.request
 
 import pytest
 import torch
+
 from swarm_processes import wait_for
 
 SERVER_SERIES = {

@@ -8,14 +8,14 @@ from pathlib import Path
 import psutil
 import pytest
 import torch
-from swarm_processes import SwarmProcesses, wait_for
-from tiny_model import tiny_llama
 
 from blockswarm import loop
 from blockswarm.config import ClientConfig
 from blockswarm.discovery.choose import open_discovery
 from blockswarm.routing.manager import RemoteSequenceManager
 from blockswarm.session import InferenceSession, SessionLost
+from swarm_processes import SwarmProcesses, wait_for
+from tiny_model import tiny_llama
 
 HIDDEN = 64
 

@@ -14,6 +14,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+
 from kube.cluster import REPOSITORY, Cluster
 from kube.given_cluster import GivenCluster
 from kube.kind_cluster import KindCluster, usable

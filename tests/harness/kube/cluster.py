@@ -5,6 +5,7 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 
 import pytest
+
 from kube.kubectl import Helm, Kubectl
 
 REPOSITORY = Path(__file__).parents[3]

@@ -66,9 +66,9 @@ class EvictionField:
         """The pods, of one BlockServer or of all."""
         return self.kubectl.list("pods", BLOCK_SERVER if name is None else f"{BLOCK_SERVER}={name}")
 
-    def uids(self) -> set[str]:
-        """Of all pods."""
-        return {pod["metadata"]["uid"] for pod in self.pods()}
+    def uids(self, name: str | None = None) -> set[str]:
+        """Of the pods, of one BlockServer or of all."""
+        return {pod["metadata"]["uid"] for pod in self.pods(name)}
 
     def pod(self, name: str) -> Object:
         """The only pod of a BlockServer that is not leaving."""

@@ -5,11 +5,10 @@ import time
 from datetime import UTC, datetime
 from typing import Any
 
+from blockswarm_wire.record import ServerRecord, State
 from kube.fake_directory import FakeDirectory, fingerprint
 from kube.kubectl import Object
 from kube.rest import MERGE, Rest
-
-from blockswarm_wire.record import ServerRecord, State
 
 LABEL = "blockswarm.test/fake-node"
 _TAINT = {"key": LABEL, "value": "true", "effect": "NoSchedule"}

@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+
 from kube.cluster import REPOSITORY, Cluster
 from kube.kubectl import call
 

@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+
 from kube.cluster import REPOSITORY, Cluster
 from kube.kubectl import CommandError, is_true
 

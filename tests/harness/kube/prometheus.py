@@ -18,9 +18,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import boards
 import pytest
 import yaml
+
+import boards
 from kube.kubectl import Kubectl
 from kube.pod_targets import PodTargets
 from kube.waiting import until

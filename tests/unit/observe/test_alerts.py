@@ -4,9 +4,10 @@ import re
 import subprocess
 from pathlib import Path
 
-import boards
 import pytest
 import yaml
+
+import boards
 
 CASES = sorted((Path(__file__).parent / "alerts").glob("*.yaml"))
 ALERTS = {rule["alert"]: rule for rule in boards.rules() if "alert" in rule}

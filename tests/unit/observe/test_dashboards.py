@@ -3,9 +3,10 @@
 import re
 import subprocess
 
-import boards
 import pytest
 import yaml
+
+import boards
 
 SOURCE = {"type": "prometheus", "uid": "${datasource}"}
 WIDTH = 24

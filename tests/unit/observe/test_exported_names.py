@@ -1,7 +1,8 @@
 """Dashboards and alerts name only series, labels and label values that the processes export."""
 
-import boards
 import pytest
+
+import boards
 
 EXPORTED = boards.exported()
 NAMED = {

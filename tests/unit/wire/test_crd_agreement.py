@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from block_server_cases import CHANGES, EXISTING, FULL_POD, KEPT, RIGHT, SMALL, WRONG, changed, existing
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from block_server_cases import CHANGES, EXISTING, FULL_POD, KEPT, RIGHT, SMALL, WRONG, changed, existing
 from blockswarm_wire.crd import schema
 from blockswarm_wire.resource import BlockServer
 
