@@ -7,7 +7,7 @@ import asyncio
 import logging
 import socket
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +16,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from blockswarm_wire import limits
 from blockswarm_wire.errors import BlockSwarmError
-from blockswarm_wire.record import ServerRecord, ServerView, Statement, merge
+from blockswarm_wire.record import ServerRecord, ServerView, State, Statement, merge
 from blockswarm_wire.v1 import directory_pb2 as pb
 from blockswarm_wire.v1 import directory_pb2_grpc
 
@@ -28,6 +28,7 @@ HEALTH_SECONDS = 1.0
 _LOOK_SECONDS = 2.0
 _RETRY_SECONDS = 0.2
 _FIRST_SECONDS = 3.0
+_RELAY_SECONDS = 0.3
 # A directory sends at least every 10 s.
 _SILENCE_SECONDS = 15.0
 # One directory may be gone while the others serve.
@@ -195,7 +196,11 @@ class Directory:
                 if response is _EOF:
                     raise DirectoryUnreachable("the directory ended the stream")
                 patience = _SILENCE_SECONDS
-                self._answered(model, known, news=self._take(known, response.entries))
+                before, began = known.records, known.heard > 0
+                news = self._take(known, response.entries)
+                if began:
+                    await self._relay(known, _newly_online(before, known.records))
+                self._answered(model, known, news=news)
                 if not known.records.keys() & ours():
                     return
         finally:
@@ -222,6 +227,23 @@ class Directory:
         known.records, known.heard = records, now
         known.stated = {key: one for key, one in known.stated.items() if one.expires_at > now}
         return (known.records, known.stated) != before
+
+    async def _relay(self, known: Known, records: Sequence[ServerRecord]) -> None:
+        """Show the records of servers that have just come ONLINE to all directories at once.
+
+        Each directory looks into the hash table now and then, so one may know of a server while clients of another do
+        not yet. Whoever is let go because of the newcomer must not be missed by them.
+        """
+        if not records:
+            return
+        entries = [pb.Entry(server_id=record.server_id, record=record.encode()) for record in records]
+        request = pb.PublishRequest(model_key=known.key, entries=entries)
+        stubs = [self._stub(address) for address in await self._addresses()]
+        # That they have it takes milliseconds; that it is stored once more is nobody's need.
+        calls = [
+            asyncio.ensure_future(_answer(stub.Publish(request, timeout=_RELAY_SECONDS))) for stub in stubs
+        ]
+        await asyncio.gather(*calls)
 
     def _answered(self, model: str, known: Known, *, news: bool) -> None:
         known.failures = 0
@@ -260,6 +282,19 @@ class Directory:
             options = (*_OPTIONS, ("grpc.max_receive_message_length", limits.MAX_MESSAGE_BYTES))
             self._channels[address] = grpc.aio.insecure_channel(address, options=options)
         return directory_pb2_grpc.DirectoryStub(self._channels[address])
+
+
+def _newly_online(
+    before: Mapping[str, ServerRecord], after: Mapping[str, ServerRecord]
+) -> list[ServerRecord]:
+    """Records of servers that are ONLINE and were not, or are other processes than before."""
+    found = []
+    for server_id, record in after.items():
+        last = before.get(server_id)
+        known = last is not None and (last.instance, last.state) == (record.instance, record.state)
+        if record.state is State.ONLINE and not known:
+            found.append(record)
+    return found
 
 
 async def _answer(call: "grpc.aio.UnaryUnaryCall[pb.PublishRequest, pb.PublishResponse]") -> bool:

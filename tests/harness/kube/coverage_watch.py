@@ -1,19 +1,12 @@
 """How many servers hold each block, as a directory says, at every moment of a test."""
 
-from dataclasses import dataclass
 from typing import Any, Self
 
 from kube.kubectl import Kubectl
 from kube.talking_pod import TalkingPod
 
-
-@dataclass(frozen=True)
-class Serving:
-    """One server that serves, as the directory shows it. `state`: DRAINING where the operator ranks it last."""
-
-    start: int
-    end: int
-    state: str
+# A server's span: start and end.
+Span = tuple[int, int]
 
 
 class CoverageWatch:
@@ -30,7 +23,7 @@ class CoverageWatch:
     """
 
     def __init__(self, kubectl: Kubectl, image: str, target: str, model: str) -> None:
-        self.history: list[tuple[float, dict[str, Serving]]] = []
+        self.history: list[tuple[float, dict[str, Span]]] = []
         self._pod = TalkingPod(
             kubectl, image, "watch_coverage.py", [target, model], self._take, name="coverage-watch"
         )
@@ -43,21 +36,14 @@ class CoverageWatch:
         self._pod.__exit__(*error)
 
     @property
-    def serving(self) -> dict[str, Serving]:
+    def serving(self) -> dict[str, Span]:
         """Server id → what it serves, now."""
         return self.history[-1][1]
 
-    def least(self, blocks: range, *, since: float, cordoned: bool = False) -> tuple[int, float]:
-        """The smallest coverage of any of the blocks since then, and when it was.
-
-        Args:
-            blocks: that must be served.
-            since: Unix seconds.
-            cordoned: whether servers count that the operator ranks last because of their node.
-        """
+    def least(self, blocks: range, *, since: float) -> tuple[int, float]:
+        """The smallest coverage of any of the blocks since then (Unix seconds), and when it was."""
         first = max((index for index, (at, _) in enumerate(self.history) if at <= since), default=0)
-        states = ("ONLINE", "DRAINING") if cordoned else ("ONLINE",)
-        return min((_least(serving, blocks, states), at) for at, serving in self.history[first:])
+        return min((_least(serving, blocks), at) for at, serving in self.history[first:])
 
     def since(self, server_id: str) -> float | None:
         """When a server began to serve; None if it does not."""
@@ -71,10 +57,9 @@ class CoverageWatch:
     def _take(self, line: dict[str, Any]) -> None:
         # After an interruption the log is read anew.
         if not self.history or line["t"] > self.history[-1][0]:
-            serving = {key: Serving(*value) for key, value in line["serving"].items()}
+            serving = {key: (start, end) for key, (start, end) in line["serving"].items()}
             self.history.append((line["t"], serving))
 
 
-def _least(serving: dict[str, Serving], blocks: range, states: tuple[str, ...]) -> int:
-    spans = [range(one.start, one.end) for one in serving.values() if one.state in states]
-    return min(sum(block in span for span in spans) for block in blocks)
+def _least(serving: dict[str, Span], blocks: range) -> int:
+    return min(sum(start <= block < end for start, end in serving.values()) for block in blocks)

@@ -68,9 +68,9 @@ class FakeDirectory(directory_pb2_grpc.DirectoryServicer):
         """Show a server no longer."""
         self._soon(self._remove, model_key, server_id)
 
-    def nudge(self) -> None:
-        """Tell all who watch what they know already."""
-        self._soon(self._ring_all)
+    def renew(self) -> None:
+        """Let all servers announce themselves anew, with nothing new to say."""
+        self._soon(self._renew_all)
 
     # --- the service ----------------------------------------------------------------------------------------------
 
@@ -125,8 +125,12 @@ class FakeDirectory(directory_pb2_grpc.DirectoryServicer):
         if self._records[model_key].pop(server_id, None) is not None:
             self._ring(model_key, urgent=True)
 
-    def _ring_all(self) -> None:
-        for key in list(self._bells):
+    def _renew_all(self) -> None:
+        now = time.time()
+        for key, records in self._records.items():
+            self._records[key] = {
+                server_id: replace(one, issued_at=now) for server_id, one in records.items()
+            }
             self._ring(key, urgent=True)
 
     def _ring(self, model_key: str, *, urgent: bool) -> None:

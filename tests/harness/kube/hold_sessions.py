@@ -5,6 +5,7 @@
 LENGTH: tokens that each session may hold, so that servers promise memory for that many.
 """
 
+import contextlib
 import sys
 
 import torch
@@ -15,14 +16,12 @@ from blockswarm import AutoDistributedModelForCausalLM
 def main() -> None:
     folder, directory, count, length = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
     model = AutoDistributedModelForCausalLM.from_pretrained(folder, directory=directory)
-    sessions = [model.inference_session(max_length=length) for _ in range(count)]
-    for session in sessions:
-        session.__enter__()
-        session.step(torch.zeros(1, 1, model.config.hidden_size))
-        print("open", flush=True)
-    sys.stdin.read()
-    for session in sessions:
-        session.close()
+    with contextlib.ExitStack() as held:
+        for _ in range(count):
+            session = held.enter_context(model.inference_session(max_length=length))
+            session.step(torch.zeros(1, 1, model.config.hidden_size))
+            print("open", flush=True)
+        sys.stdin.read()
 
 
 if __name__ == "__main__":

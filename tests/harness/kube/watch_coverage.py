@@ -2,7 +2,8 @@
 
 python watch_coverage.py DIRECTORY MODEL
 
-A server serves while it says ONLINE, though the operator may rank it last (a cordoned node), until it says DRAINING.
+A server serves from when it says ONLINE until it says DRAINING or is OFFLINE. Where the operator says DRAINING first,
+it is ranked last and still serves.
 """
 
 import asyncio
@@ -15,12 +16,12 @@ from blockswarm_wire.errors import BlockSwarmError
 from blockswarm_wire.record import ModelEntry, ServerView, State
 
 _PAUSE_SECONDS = 0.2
-_shown: dict[str, list[object]] = {}
+_shown: dict[str, list[int]] = {}
 
 
 def show(views: list[ServerView]) -> None:
-    serving: dict[str, list[object]] = {
-        view.server_id: [view.record.start, view.record.end, str(view.state)]
+    serving = {
+        view.server_id: [view.record.start, view.record.end]
         for view in views
         if view.record is not None
         and view.record.state is State.ONLINE

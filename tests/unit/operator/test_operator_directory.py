@@ -370,3 +370,23 @@ async def test_a_health_call_tells_whether_a_server_lives(around, monkeypatch):
     host, port = listener.sockets[0].getsockname()
     assert not await around.directory.healthy(f"{host}:{port}")
     listener.close()
+
+
+async def test_who_comes_online_is_shown_to_all_directories_before_anybody_is_told(stubs, around):
+    """Else an old server could be let go of whose successor clients of another directory do not know yet."""
+    await _all_show(stubs, _entry("a"))
+    around.follow()
+    await _until(lambda: around.known().records)
+    assert not any(one.published for one in stubs), "what was there before is no news"
+    told_before = []
+    around.directory._changed = lambda model: told_before.append([len(one.published) for one in stubs])
+    (watched,) = [one for one in stubs if one.watchers]
+    await watched.show(_entry("a"), _entry("b", instance="new"))
+    await _until(lambda: "b" in around.known().records and told_before)
+    assert told_before[0] == [1, 1, 1]
+    for one in stubs:
+        (entry,) = one.published[0].entries
+        assert (entry.server_id, entry.record != b"", entry.statement) == ("b", True, b"")
+    await watched.show(_entry("a"), _entry("b", instance="new", sessions=3))
+    await _until(lambda: around.known().records["b"].sessions == 3)
+    assert [len(one.published) for one in stubs] == [1, 1, 1]
