@@ -196,34 +196,24 @@ class Directory:
                 if response is _EOF:
                     raise DirectoryUnreachable("the directory ended the stream")
                 patience = _SILENCE_SECONDS
-                before, began = known.records, known.heard > 0
-                news = self._take(known, response.entries)
-                if began:
-                    await self._relay(known, _newly_online(before, known.records))
+                records, stated = _read(response.entries)
+                if known.heard:
+                    await self._relay(known, _newly_online(known.records, records))
+                news = self._take(known, records, stated)
                 self._answered(model, known, news=news)
                 if not known.records.keys() & ours():
                     return
         finally:
             stream.cancel()
 
-    def _take(self, known: Known, entries: Iterable[pb.Entry]) -> bool:
+    @staticmethod
+    def _take(known: Known, records: dict[str, ServerRecord], stated: Mapping[str, Statement]) -> bool:
         """Remember what the directory shows; True if that is not what it showed before."""
-        before = (known.records, dict(known.stated))
-        records: dict[str, ServerRecord] = {}
-        for entry in entries:
-            try:
-                if entry.record:
-                    record = ServerRecord.decode(entry.record)
-                    if record.server_id == entry.server_id:
-                        records[entry.server_id] = record
-                if entry.statement:
-                    said = Statement.decode(entry.statement)
-                    last = known.stated.get(entry.server_id)
-                    if last is None or said.issued_at > last.issued_at:
-                        known.stated[entry.server_id] = said
-            except BlockSwarmError as error:
-                logger.warning("record ignored", extra={"server": entry.server_id[:64], "error": str(error)})
-        now = time.time()
+        before, now = (known.records, dict(known.stated)), time.time()
+        for server_id, said in stated.items():
+            last = known.stated.get(server_id)
+            if last is None or said.issued_at > last.issued_at:
+                known.stated[server_id] = said
         known.records, known.heard = records, now
         known.stated = {key: one for key, one in known.stated.items() if one.expires_at > now}
         return (known.records, known.stated) != before
@@ -282,6 +272,23 @@ class Directory:
             options = (*_OPTIONS, ("grpc.max_receive_message_length", limits.MAX_MESSAGE_BYTES))
             self._channels[address] = grpc.aio.insecure_channel(address, options=options)
         return directory_pb2_grpc.DirectoryStub(self._channels[address])
+
+
+def _read(entries: Iterable[pb.Entry]) -> tuple[dict[str, ServerRecord], dict[str, Statement]]:
+    """Records and statements by server id; what is malformed is left out."""
+    records: dict[str, ServerRecord] = {}
+    stated: dict[str, Statement] = {}
+    for entry in entries:
+        try:
+            if entry.record:
+                record = ServerRecord.decode(entry.record)
+                if record.server_id == entry.server_id:
+                    records[entry.server_id] = record
+            if entry.statement:
+                stated[entry.server_id] = Statement.decode(entry.statement)
+        except BlockSwarmError as error:
+            logger.warning("record ignored", extra={"server": entry.server_id[:64], "error": str(error)})
+    return records, stated
 
 
 def _newly_online(
