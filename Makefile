@@ -6,7 +6,7 @@ CODE := wire dht client_sdk services operator tests benchmarks scripts
 export PYTHONUNBUFFERED := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help venv tools model demo test check lint types layers unit e2e bench faults reference proto crd chart format clean
+.PHONY: help venv tools model demo test check lint types layers unit e2e bench scale faults reference proto crd chart format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9]+:.*## / {printf "  make %-9s  %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -47,6 +47,9 @@ e2e: model ## the tests on a real cluster: KUBECONFIG and BLOCKSWARM_TEST_REGIST
 
 bench: model ## decode speed of three servers on loopback against plain transformers
 	@$(BIN)/python benchmarks/decode.py
+
+scale: venv ## 1,000 BlockServers in a cluster of its own: cold start, latency, requests, memory
+	@PYTHONPATH=tests/harness $(BIN)/python benchmarks/operator_scale.py
 
 faults: model ## 210 seeded kill points over real server processes
 	$(BIN)/pytest -m faults -s $(FAULTS_ARGS) tests/faults

@@ -1,6 +1,6 @@
-"""The life of the chart: installed over what is there, upgraded, rolled back, taken away, and back under another name.
+"""The life of the chart: installed over what is there, upgraded, rolled back.
 
-One BlockServer lives through all of it, and its pod with it. Takes the chart of the other tests away: runs last.
+One BlockServer lives through it, and its pod with it. Takes the chart of the other tests away: runs last.
 """
 
 import shutil
@@ -110,30 +110,6 @@ def test_rollback_takes_it_back(life: Life) -> None:
     life.wait(lambda: not life.takes_new_field(), "the new field is unknown")
     life.wait_ready()
     life.check_pod()
-
-
-def test_uninstall_leaves_block_servers_and_their_pods(life: Life) -> None:
-    life.release.uninstall()
-    assert not life.release.operator_pods()
-    assert not life.release.directory_pods()
-    assert life.cluster.kubectl.find("crd", CRD) is not None
-    assert life.kubectl.find("bs", "kept") is not None
-    life.check_pod()
-
-
-def test_reinstall_under_another_name(life: Life, cluster: Cluster) -> None:
-    """Another name is another address of the directory: the servers are replaced, and the BlockServer stays."""
-    second = Release(cluster, life.release.images, name="blockswarm-two", namespace=life.release.namespace)
-    with pytest.raises(CommandError, match="invalid ownership metadata"):
-        second.install(SMALL)
-    second.install(SMALL, OWNERSHIP)
-    try:
-        life.wait(lambda: life.uid not in {pod["metadata"]["uid"] for pod in life.pods()}, "kept replaced")
-        life.wait_ready()
-    finally:
-        second.uninstall()
-        # With it the CRD, else the next chart of the usual name is refused.
-        cluster.kubectl.delete("crd", CRD)
 
 
 def _crd() -> Object:

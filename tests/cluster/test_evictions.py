@@ -126,6 +126,7 @@ def test_a_storm_of_evictions_leaves_every_block_served(field: EvictionField, no
 def test_restart_and_image_change_of_all_at_once(
     field: EvictionField, cluster, images, replicas, note
 ) -> None:
+    field.clear()
     field.put(block_server("lower", 0, 3, replicas=replicas), block_server("upper", 2, 6, replicas=replicas))
     other = cluster.retag(images["server"].name, "blockswarm.test/server:other")
     for what, change in (("restart", {"restart": "now"}), ("image change", {"pod": {"image": other}})):
