@@ -92,26 +92,27 @@ def drain_node(scene: Scene) -> None:
 
 
 def lose_power(scene: Scene) -> None:
-    node = scene.victim_node()
-    held = {pod["metadata"]["uid"] for pod in scene.swarm.pods() if pod["spec"].get("nodeName") == node}
-    scene.swarm.cluster.kill_node(node)
-    try:
-        scene.until(lambda: scene.left(held), "the generation on living nodes")
-        scene.until(lambda: not _ready(scene, node), f"{node} not Ready")
-    finally:
-        scene.swarm.cluster.start_node(node)
+    cluster = scene.swarm.cluster
+    _lose_a_node(scene, cluster.kill_node, cluster.start_node)
 
 
 def partition(scene: Scene) -> None:
+    cluster = scene.swarm.cluster
+    node = _lose_a_node(scene, cluster.partition, cluster.heal)
+    scene.until(lambda: _ready(scene, node), f"{node} Ready again")
+
+
+def _lose_a_node(scene: Scene, lose: Callable[[str], None], mend: Callable[[str], None]) -> str:
+    """Until the generation has left it and the API server has noticed. Returns its name."""
     node = scene.victim_node()
     held = {pod["metadata"]["uid"] for pod in scene.swarm.pods() if pod["spec"].get("nodeName") == node}
-    scene.swarm.cluster.partition(node)
+    lose(node)
     try:
-        scene.until(lambda: scene.left(held), "the generation on this side")
+        scene.until(lambda: scene.left(held), "the generation elsewhere")
         scene.until(lambda: not _ready(scene, node), f"{node} not Ready")
     finally:
-        scene.swarm.cluster.heal(node)
-    scene.until(lambda: _ready(scene, node), f"{node} Ready again")
+        mend(node)
+    return node
 
 
 def restart_each(scene: Scene) -> None:

@@ -31,7 +31,7 @@ def field(cluster, chart, images) -> Iterator[EvictionField]:
     try:
         with (
             Rest(kubectl) as rest,
-            CoverageWatch(kubectl, images["client"].name, chart.directory, MODEL) as watch,
+            CoverageWatch(kubectl, images["client"].name, chart.directory, MODEL, served=False) as watch,
         ):
             yield EvictionField(kubectl, rest, watch)
     finally:

@@ -115,7 +115,7 @@ def _counted_once(swarm, view, lost):
         assert (status["replicas"], status["readyReplicas"], len(status["servers"])) == (2, 2, 2)
         assert {server["serverId"] for server in status["servers"]} <= pods
     swarm.wait(lambda: view.online() == pods, f"exactly {pods} ONLINE: {view.state()}")
-    back = {uid for _, states in view.history[-5:] for uid in lost if states.get(uid) == "ONLINE"}
+    back = {uid for _, states in view.views[-5:] for uid in lost if states.get(uid) == "ONLINE"}
     assert not back, view.state()
 
 
@@ -137,9 +137,9 @@ def test_no_api_server_for_75_s(cluster, swarm, chart, images, generator, refere
         swarm.wait(lambda: time.time() > since + 20 and _all_ready(cluster), "20 s of calm")
         run.wait(5)
         reference.check(run.stop(), "a generation without API server", at_least=100)
-        wrong = [(at, states) for at, states in view.history if set(states.values()) - {"ONLINE"}]
+        wrong = [(at, states) for at, states in view.views if set(states.values()) - {"ONLINE"}]
         assert not wrong, view.state()
-        assert all(set(states) == set(before) for _, states in view.history), view.state()
+        assert all(set(states) == set(before) for _, states in view.views), view.state()
     assert {pod["metadata"]["uid"]: pod["metadata"]["name"] for pod in swarm.pods()} == before
     gap, number = run.longest_gap
     note(

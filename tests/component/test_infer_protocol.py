@@ -17,20 +17,8 @@ from blockswarm_wire.tensor import encode
 from blockswarm_wire.v1 import block_server_pb2 as pb
 from blockswarm_wire.v1 import errors_pb2 as codes
 from blockswarm_wire.v1 import tensor_pb2
-from tiny_model import tiny_llama
 
 HIDDEN = 64
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    torch.set_num_threads(1)
-    return tiny_llama(tmp_path_factory.mktemp("model"), blocks=3)
-
-
-@pytest_asyncio.fixture
-async def host(folder):
-    return make_host(folder, Span(0, 2), 3, cache_tokens=512)
 
 
 @pytest_asyncio.fixture

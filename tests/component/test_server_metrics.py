@@ -1,10 +1,8 @@
 """What a server counts: replays apart from progress, passes, and the state that it is in."""
 
-import pytest
-import pytest_asyncio
 import torch
 
-from block_server import RawLeg, make_host, serving
+from block_server import RawLeg, serving
 from blockswarm_services.server.metrics import Metrics
 from blockswarm_wire.passes import Pass, write_pass
 from blockswarm_wire.record import State
@@ -12,20 +10,8 @@ from blockswarm_wire.span import Span
 from blockswarm_wire.tensor import encode
 from blockswarm_wire.v1 import block_server_pb2 as pb
 from blockswarm_wire.v1 import block_server_pb2_grpc as pb_grpc
-from tiny_model import tiny_llama
 
 HIDDEN = 64
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    torch.set_num_threads(1)
-    return tiny_llama(tmp_path_factory.mktemp("model"), blocks=3)
-
-
-@pytest_asyncio.fixture
-async def host(folder):
-    return make_host(folder, Span(0, 2), 3, cache_tokens=512)
 
 
 def hidden(tokens: int, batch: int = 1) -> torch.Tensor:

@@ -11,6 +11,7 @@ import aiohttp
 import kopf
 
 from blockswarm_operator import names
+from blockswarm_operator.kinds import KINDS, api_version
 from blockswarm_operator.login import credentials
 from blockswarm_operator.metrics import Metrics
 
@@ -19,16 +20,6 @@ REQUEST_SECONDS = 10.0
 _LOGIN_SECONDS = 60.0
 Manifest = Mapping[str, Any]
 
-_PATHS = {
-    "BlockServer": ("apis/blockswarm.io/v1alpha1", "blockservers"),
-    "ReplicaSet": ("apis/apps/v1", "replicasets"),
-    "Service": ("api/v1", "services"),
-    "Pod": ("api/v1", "pods"),
-    "Event": ("apis/events.k8s.io/v1", "events"),
-    "NetworkPolicy": ("apis/networking.k8s.io/v1", "networkpolicies"),
-    "PodDisruptionBudget": ("apis/policy/v1", "poddisruptionbudgets"),
-    "Lease": ("apis/coordination.k8s.io/v1", "leases"),
-}
 _JSON = "application/json"
 _APPLY = "application/apply-patch+yaml"
 _MERGE = "application/merge-patch+json"
@@ -67,7 +58,7 @@ class Cluster:
     async def apply_status(self, namespace: str, name: str, status: Manifest) -> dict[str, Any]:
         """Server-side apply of a BlockServer's status."""
         body = {
-            "apiVersion": "blockswarm.io/v1alpha1",
+            "apiVersion": api_version("BlockServer"),
             "kind": "BlockServer",
             "metadata": {"name": name, "namespace": namespace},
             "status": status,
@@ -167,9 +158,10 @@ def _path(manifest: Manifest) -> str:
 
 
 def _place(kind: str, namespace: str, name: str) -> str:
-    group, plural = _PATHS[kind]
+    group, version, plural = KINDS[kind]
+    root = f"apis/{group}/{version}" if group else f"api/{version}"
     tail = f"/{quote(name, safe='')}" if name else ""
-    return f"{group}/namespaces/{quote(namespace, safe='')}/{plural}{tail}"
+    return f"{root}/namespaces/{quote(namespace, safe='')}/{plural}{tail}"
 
 
 def _resource(path: str) -> str:

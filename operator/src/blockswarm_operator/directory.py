@@ -23,7 +23,6 @@ from blockswarm_wire.v1 import directory_pb2_grpc
 logger = logging.getLogger(__name__)
 
 CALL_SECONDS = 1.0
-_EOF: Any = grpc.aio.EOF  # type: ignore[attr-defined]  # the stubs do not know it
 HEALTH_SECONDS = 1.0
 _LOOK_SECONDS = 2.0
 _RETRY_SECONDS = 0.2
@@ -33,7 +32,7 @@ _RELAY_SECONDS = 0.3
 _SILENCE_SECONDS = 15.0
 # One directory may be gone while the others serve.
 _FAILURES = 3
-_OPTIONS = (("grpc.use_local_subchannel_pool", 1), ("grpc.max_reconnect_backoff_ms", 2000))
+_EOF: Any = grpc.aio.EOF  # type: ignore[attr-defined]  # the stubs do not know it
 
 
 class DirectoryUnreachable(Exception):
@@ -49,7 +48,6 @@ class Known:
     """
 
     key: str = ""
-    num_blocks: int = 0
     records: dict[str, ServerRecord] = field(default_factory=dict)
     stated: dict[str, Statement] = field(default_factory=dict)
     reachable: bool = True
@@ -130,18 +128,13 @@ class Directory:
             return
         entries = [pb.Entry(server_id=key, statement=one.encode()) for key, one in statements.items()]
         request = pb.PublishRequest(model_key=known.key, entries=entries)
-        stubs = [self._stub(address) for address in await self._addresses()]
-        calls = [
-            asyncio.ensure_future(_answer(stub.Publish(request, timeout=CALL_SECONDS))) for stub in stubs
-        ]
-        results = await asyncio.gather(*calls, return_exceptions=True)
-        if not any(result is True for result in results):
+        if not await self._publish_to_all(request, CALL_SECONDS):
             raise DirectoryUnreachable("no directory took the statements")
         known.stated.update(statements)
 
     async def healthy(self, address: str) -> bool:
         """Whether a block server answers a health call."""
-        async with grpc.aio.insecure_channel(address, options=_OPTIONS) as channel:
+        async with grpc.aio.insecure_channel(address, options=limits.CHANNEL_OPTIONS) as channel:
             check = health_pb2_grpc.HealthStub(channel).Check
             try:
                 await check(health_pb2.HealthCheckRequest(), timeout=HEALTH_SECONDS)
@@ -182,7 +175,7 @@ class Directory:
                 continue
             found = await stub.Lookup(pb.LookupRequest(model_key=model.key), timeout=CALL_SECONDS)
             if any(entry.server_id in ours and entry.record for entry in found.entries):
-                known.key, known.num_blocks = model.key, model.num_blocks
+                known.key = model.key
 
     async def _watch(
         self, model: str, known: Known, stub: directory_pb2_grpc.DirectoryStub, ours: Callable[[], set[str]]
@@ -228,12 +221,16 @@ class Directory:
             return
         entries = [pb.Entry(server_id=record.server_id, record=record.encode()) for record in records]
         request = pb.PublishRequest(model_key=known.key, entries=entries)
-        stubs = [self._stub(address) for address in await self._addresses()]
         # That they have it takes milliseconds; that it is stored once more is nobody's need.
-        calls = [
-            asyncio.ensure_future(_answer(stub.Publish(request, timeout=_RELAY_SECONDS))) for stub in stubs
-        ]
-        await asyncio.gather(*calls)
+        await self._publish_to_all(request, _RELAY_SECONDS)
+
+    async def _publish_to_all(self, request: pb.PublishRequest, seconds: float) -> bool:
+        """Publish to all directories at once; whether one of them stored it in time."""
+        stubs = [self._stub(address) for address in await self._addresses()]
+        calls = [asyncio.ensure_future(_answer(stub.Publish(request, timeout=seconds))) for stub in stubs]
+        # gRPC also cancels a call whose channel is closed meanwhile.
+        results = await asyncio.gather(*calls, return_exceptions=True)
+        return any(result is True for result in results)
 
     def _answered(self, model: str, known: Known, *, news: bool) -> None:
         known.failures = 0
@@ -269,8 +266,7 @@ class Directory:
 
     def _stub(self, address: str) -> directory_pb2_grpc.DirectoryStub:
         if address not in self._channels:
-            options = (*_OPTIONS, ("grpc.max_receive_message_length", limits.MAX_MESSAGE_BYTES))
-            self._channels[address] = grpc.aio.insecure_channel(address, options=options)
+            self._channels[address] = grpc.aio.insecure_channel(address, options=limits.CHANNEL_OPTIONS)
         return directory_pb2_grpc.DirectoryStub(self._channels[address])
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import kopf
 
 from blockswarm_operator import names, observed
+from blockswarm_operator.kinds import CHILDREN, KINDS
 from blockswarm_operator.lanes import Lanes
 from blockswarm_operator.login import credentials
 from blockswarm_operator.settings import Settings
@@ -18,12 +19,9 @@ from blockswarm_wire.errors import InvalidArgument
 from blockswarm_wire.resource import parse_block_server
 
 _OURS = {names.MANAGED_BY: names.MANAGER}
-_OWNED = (
-    ("apps", "v1", "replicasets", "ReplicaSet"),
-    ("", "v1", "services", "Service"),
-    ("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy"),
-    ("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget"),
-)
+
+# An object → its key in the index, and what we keep of it.
+_Reader = Callable[[Mapping[str, Any]], tuple[Any, Any]]
 
 
 @dataclass(slots=True)
@@ -56,7 +54,7 @@ def kopf_settings(ours: Settings) -> kopf.OperatorSettings:
     settings.networking.request_timeout = 10
     settings.watching.server_timeout = 600
     settings.watching.chunk_size = 500
-    for group, version, plural in (("", "v1", "pods"), *(row[:3] for row in _OWNED)):
+    for group, version, plural in (KINDS[kind] for kind in ("Pod", *CHILDREN)):
         key = (group, version, plural) if group else (version, plural)
         settings.watching.label_selectors[key] = names.SELECTOR
     return settings
@@ -91,28 +89,47 @@ def register(registry: kopf.OperatorRegistry) -> None:
     async def login(**_: Any) -> kopf.ConnectionInfo:
         return credentials()
 
-    def watch(
-        place: tuple[str, str, str],
-        index_id: str,
-        read: Callable[[Mapping[str, Any]], tuple[Any, Any]],
-        **only: Any,
-    ) -> None:
-        @kopf.index(*place, id=index_id, registry=registry, **only)
+    def watch(kind: str, read: _Reader, **only: Any) -> None:
+        reading = _Once(read)
+
+        @kopf.index(*KINDS[kind], id=kind, registry=registry, **only)
         async def fill(body: Any, **_: Any) -> Any:
-            key, value = read(body)
+            key, value = reading(body)
             return {key: value}
 
-        @kopf.on.event(*place, id=f"{index_id}-event", registry=registry, **only)
+        @kopf.on.event(*KINDS[kind], id=f"{kind}-event", registry=registry, **only)
         async def seen(event: Any, body: Any, memo: Any, **indices: Any) -> None:
             _fill_view(memo.view, indices)
-            key, value = read(body)
+            key, value = reading(body)
             _react(memo, key, value, event)
+            if event.get("type") == "DELETED":
+                reading.forget(body)
 
-    watch(("blockswarm.io", "v1alpha1", "blockservers"), "resources", resource)
-    watch(("", "v1", "pods"), "pods", _pod, labels=_OURS)
-    watch(("", "v1", "nodes"), "nodes", _node)
-    for group, version, plural, kind in _OWNED:
-        watch((group, version, plural), f"{plural}_of", _reader(kind), labels=_OURS)
+    watch("BlockServer", resource)
+    watch("Pod", _pod, labels=_OURS)
+    watch("Node", _node)
+    for kind in CHILDREN:
+        watch(kind, _child_reader(kind), labels=_OURS)
+
+
+class _Once:
+    """Reads an object once for all handlers of one event: reading a BlockServer checks its whole spec."""
+
+    def __init__(self, read: _Reader) -> None:
+        self._read = read
+        self._last: dict[str, tuple[str, tuple[Any, Any]]] = {}
+
+    def __call__(self, body: Mapping[str, Any]) -> tuple[Any, Any]:
+        meta = body["metadata"]
+        uid, version = str(meta["uid"]), str(meta.get("resourceVersion"))
+        last = self._last.get(uid)
+        if last is None or last[0] != version:
+            last = self._last[uid] = (version, self._read(body))
+        return last[1]
+
+    def forget(self, body: Mapping[str, Any]) -> None:
+        """The object is gone."""
+        self._last.pop(str(body["metadata"]["uid"]), None)
 
 
 def _react(memo: Memo, key: Any, value: Any, event: Mapping[str, Any]) -> None:
@@ -128,8 +145,8 @@ def _react(memo: Memo, key: Any, value: Any, event: Mapping[str, Any]) -> None:
 
 
 def _fill_view(view: View, indices: Mapping[str, Any]) -> None:
-    view.resources, view.pods, view.nodes = indices["resources"], indices["pods"], indices["nodes"]
-    view.children = [indices[f"{plural}_of"] for _, _, plural, _ in _OWNED]
+    view.resources, view.pods, view.nodes = indices["BlockServer"], indices["Pod"], indices["Node"]
+    view.children = [indices[kind] for kind in CHILDREN]
 
 
 def _pod(body: Mapping[str, Any]) -> tuple[Any, Any]:
@@ -142,7 +159,7 @@ def _node(body: Mapping[str, Any]) -> tuple[Any, Any]:
     return found.name, found
 
 
-def _reader(kind: str) -> Callable[[Mapping[str, Any]], tuple[Any, Any]]:
+def _child_reader(kind: str) -> _Reader:
     def read(body: Mapping[str, Any]) -> tuple[Any, Any]:
         budget = kind == "PodDisruptionBudget"
         found = observed.budget(body) if budget else observed.child(body, kind)

@@ -1,12 +1,10 @@
 """`blockswarm-operator`: wait for the lease, then look after BlockServers until told to stop or the lease is lost."""
 
 import asyncio
-import json
 import logging
 import os
 import signal
 import sys
-import time
 from collections.abc import Coroutine
 from typing import Any, cast
 
@@ -22,6 +20,7 @@ from blockswarm_operator.metrics import Metrics
 from blockswarm_operator.reconcile import Reconciler
 from blockswarm_operator.settings import Settings
 from blockswarm_operator.view import Key, View
+from blockswarm_wire import logs
 from blockswarm_wire.errors import InvalidArgument
 
 logger = logging.getLogger(__name__)
@@ -32,7 +31,7 @@ _STUCK_SECONDS = 120.0
 
 def main() -> None:
     """Entry point of the command."""
-    _configure_logs()
+    logs.configure("blockswarm-operator")
     try:
         settings = Settings.from_env(os.environ)
     except InvalidArgument as error:
@@ -142,35 +141,6 @@ async def _first(*waits: Coroutine[Any, Any, Any]) -> bool:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-
-class _JsonFormatter(logging.Formatter):
-    """One JSON object a line."""
-
-    _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
-
-    def format(self, record: logging.LogRecord) -> str:
-        line = {
-            "time": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
-            + f".{int(record.msecs):03d}Z",
-            "level": record.levelname.lower(),
-            "service": "blockswarm-operator",
-            "event": record.getMessage(),
-        }
-        line |= {key: value for key, value in vars(record).items() if key not in self._STANDARD}
-        if record.exc_info:
-            line["error"] = self.formatException(record.exc_info)
-        return json.dumps(line, default=str)
-
-
-def _configure_logs() -> None:
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_JsonFormatter())
-    level = os.environ.get("BLOCKSWARM_LOG_LEVEL", "INFO").upper()
-    known = level in logging.getLevelNamesMapping()
-    logging.basicConfig(level=level if known else "INFO", handlers=[handler], force=True)
-    for noisy in ("kopf", "aiohttp", "asyncio"):
-        logging.getLogger(noisy).setLevel(logging.WARNING)
 
 
 if __name__ == "__main__":

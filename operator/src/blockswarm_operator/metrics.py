@@ -54,6 +54,7 @@ class Metrics:
             "type",
             "status",
         )
+        self._covered: dict[tuple[str, str], frozenset[int]] = {}
         for kind in ("api", "directory", "bug"):
             self.reconcile_errors.labels(kind)
         for result in ("allowed", "refused"):
@@ -68,20 +69,19 @@ class Metrics:
 
     def show_coverage(self, namespace: str, model: str, counts: Mapping[int, int]) -> None:
         """Set the coverage gauges of one model: block → servers, for every block that is wanted."""
-        self.forget(self.coverage, namespace=namespace, model=model)
+        # Only what is unwanted now is dropped: looking for it among all series would take longer with every model.
+        before = self._covered.pop((namespace, model), frozenset())
+        for block in before - counts.keys():
+            self.coverage.remove(namespace, model, str(block))
         for block, count in counts.items():
             self.coverage.labels(namespace, model, str(block)).set(count)
         if counts:
+            self._covered[namespace, model] = frozenset(counts)
             self.coverage_min.labels(namespace, model).set(min(counts.values()))
-        else:
-            self.forget(self.coverage_min, namespace=namespace, model=model)
+        elif before:
+            self.coverage_min.remove(namespace, model)
 
     def forget_block_server(self, namespace: str, name: str) -> None:
         """Drop the series of a BlockServer that is gone."""
         for gauge in (self.replicas, self.ready_replicas, self.condition):
-            self.forget(gauge, namespace=namespace, name=name)
-
-    @staticmethod
-    def forget(gauge: Gauge, **labels: str) -> None:
-        """Drop the series of a gauge that have these labels."""
-        gauge.remove_by_labels(labels)
+            gauge.remove_by_labels({"namespace": namespace, "name": name})

@@ -52,7 +52,7 @@ def ask(resource: Resource, model: str, settings: Settings) -> Ask:
     blocks = resource.spec["blocks"]
     span = Span(blocks["start"], blocks["end"])
     group = names.span_group(model, span)
-    body = template(resource.name, resource.namespace, resource.spec, settings, model=model, group=group)
+    body = template(resource.name, resource.spec, settings, model=model, group=group)
     return Ask(resource=resource, span=span, group=group, template=body)
 
 

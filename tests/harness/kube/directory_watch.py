@@ -5,42 +5,67 @@ from typing import Any, Self
 
 from kube.kubectl import Kubectl
 from kube.talking_pod import TalkingPod
+from kube.waiting import until
+
+_FIRST_SECONDS = 60.0
+Facts = dict[str, Any]
 
 
 class DirectoryWatch:
-    """Watches one model from a pod. Use as a context manager: the first view is there inside.
+    """Watches one model from a pod. Use as a context manager: inside, what is served is seen.
 
     Args:
         kubectl: for the namespace that the watching pod runs in.
         image: of the client.
         target: the directory, as pods reach it.
-        model: name of a model that is served.
+        model: its name.
         node: where the watching pod runs.
+        served: whether the model is served already.
 
     Attributes:
-        history: (Unix seconds, server id → state) at every change.
+        history: (Unix seconds, server id → what is said of it: see watch_directory.py) at every change.
     """
 
     def __init__(
-        self, kubectl: Kubectl, image: str, target: str, model: str, *, node: str | None = None
+        self,
+        kubectl: Kubectl,
+        image: str,
+        target: str,
+        model: str,
+        *,
+        node: str | None = None,
+        served: bool = True,
     ) -> None:
-        self.history: list[tuple[float, dict[str, str]]] = []
-        arguments = [target, model]
+        self.history: list[tuple[float, dict[str, Facts]]] = []
+        self._served = served
         self._pod = TalkingPod(
-            kubectl, image, "watch_directory.py", arguments, self._take, name="directory-watch", node=node
+            kubectl,
+            image,
+            "watch_directory.py",
+            [target, model],
+            self._take,
+            name="directory-watch",
+            node=node,
         )
 
     def __enter__(self) -> Self:
         self._pod.__enter__()
+        if self._served:
+            until(lambda: self.states, "the directory's first view", timeout=_FIRST_SECONDS)
         return self
 
     def __exit__(self, *error: object) -> None:
         self._pod.__exit__(*error)
 
     @property
+    def views(self) -> list[tuple[float, dict[str, str]]]:
+        """(Unix seconds, server id → state) at every change, from the first server on."""
+        return [(at, _states(servers)) for at, servers in self.history if servers]
+
+    @property
     def states(self) -> dict[str, str]:
         """Server id → state, now."""
-        return self.history[-1][1]
+        return _states(self.history[-1][1])
 
     def online(self) -> set[str]:
         """Ids of the servers that are ONLINE now."""
@@ -50,14 +75,18 @@ class DirectoryWatch:
         self, server_id: str, right: Callable[[str | None], bool], *, after: float = 0.0
     ) -> float | None:
         """When, after a time, the state of a server (None: unknown) was first right; None if never."""
-        times = (at for at, states in self.history if at >= after and right(states.get(server_id)))
-        return next(times, None)
+        said = ((at, servers.get(server_id, {}).get("state")) for at, servers in self.history if at >= after)
+        return next((at for at, state in said if right(state)), None)
 
     def state(self) -> str:
         """For errors."""
-        return "\n".join(f"{at:.2f} {states}" for at, states in self.history[-10:])
+        return "\n".join(f"{at:.2f} {servers}" for at, servers in self.history[-15:])
 
     def _take(self, line: dict[str, Any]) -> None:
         # After an interruption the log is read anew.
         if not self.history or line["t"] > self.history[-1][0]:
-            self.history.append((line["t"], line["states"]))
+            self.history.append((line["t"], line["servers"]))
+
+
+def _states(servers: dict[str, Facts]) -> dict[str, str]:
+    return {server_id: facts["state"] for server_id, facts in servers.items()}

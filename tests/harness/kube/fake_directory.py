@@ -6,7 +6,6 @@ at once, of renewals at most once a second, and of nothing new every 10 s.
 
 import asyncio
 import hashlib
-import threading
 import time
 from collections import defaultdict
 from collections.abc import AsyncIterator
@@ -19,6 +18,7 @@ from blockswarm_wire import limits
 from blockswarm_wire.record import ServerRecord, Statement
 from blockswarm_wire.v1 import directory_pb2 as pb
 from blockswarm_wire.v1 import directory_pb2_grpc
+from kube.loop_thread import LoopThread
 
 _TICK_SECONDS = 0.5
 _WATCH_SECONDS = 10.0
@@ -29,7 +29,7 @@ def fingerprint(model: str) -> str:
     return hashlib.sha256(model.encode()).hexdigest()
 
 
-class FakeDirectory(directory_pb2_grpc.DirectoryServicer):
+class FakeDirectory(LoopThread, directory_pb2_grpc.DirectoryServicer):
     """Runs in a thread of its own; its methods may be called from any. Use as a context manager.
 
     Attributes:
@@ -39,26 +39,13 @@ class FakeDirectory(directory_pb2_grpc.DirectoryServicer):
     """
 
     def __init__(self) -> None:
+        super().__init__()
         self.target = ""
         self.statements: dict[str, Statement] = {}
         self.calls: dict[str, int] = defaultdict(int)
         self._records: dict[str, dict[str, ServerRecord]] = defaultdict(dict)
         self._stated: dict[str, set[str]] = defaultdict(set)
         self._bells: dict[str, set[_Bell]] = defaultdict(set)
-        self._loop = asyncio.new_event_loop()
-        self._started = threading.Event()
-        self._stop = asyncio.Event()
-
-    def __enter__(self) -> "FakeDirectory":
-        self._thread = threading.Thread(target=self._loop.run_until_complete, args=(self._serve(),))
-        self._thread.start()
-        self._started.wait(10)
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join(10)
-        self._loop.close()
 
     def put(self, record: ServerRecord) -> None:
         """Show a server, or what is new of it, until `remove`."""
@@ -93,6 +80,10 @@ class FakeDirectory(directory_pb2_grpc.DirectoryServicer):
     async def Publish(self, request: pb.PublishRequest, context: Any) -> pb.PublishResponse:
         self.calls["Publish"] += 1
         for entry in request.entries:
+            if entry.record:
+                self._put(ServerRecord.decode(entry.record))
+            if not entry.statement:
+                continue
             said = Statement.decode(entry.statement)
             before = self.statements.get(said.server_id)
             self.statements[said.server_id] = said
@@ -115,7 +106,7 @@ class FakeDirectory(directory_pb2_grpc.DirectoryServicer):
     # --- inside ---------------------------------------------------------------------------------------------------
 
     def _soon(self, call: Any, *arguments: Any) -> None:
-        self._loop.call_soon_threadsafe(call, *arguments)
+        self.loop.call_soon_threadsafe(call, *arguments)
 
     def _put(self, record: ServerRecord) -> None:
         self._records[record.model_key][record.server_id] = record
@@ -154,14 +145,14 @@ class FakeDirectory(directory_pb2_grpc.DirectoryServicer):
         ]
         return pb.LookupResponse(entries=entries, peers=2)
 
-    async def _serve(self) -> None:
+    async def serve(self) -> None:
         server = grpc.aio.server(options=limits.SERVER_OPTIONS)
         directory_pb2_grpc.add_DirectoryServicer_to_server(self, server)
         self.target = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
         await server.start()
-        self._started.set()
+        self.up()
         renewing = asyncio.create_task(self._renew())
-        await self._stop.wait()
+        await self.stopped.wait()
         renewing.cancel()
         await server.stop(None)
 

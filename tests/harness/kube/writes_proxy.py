@@ -1,12 +1,13 @@
 """A proxy in front of the API server that lists what its client writes, and strikes after the n-th write."""
 
 import asyncio
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import aiohttp
 from aiohttp import web
+
+from kube.loop_thread import LoopThread
 
 _READ = ("GET", "HEAD", "OPTIONS")
 _HOP = {
@@ -32,7 +33,7 @@ class Write:
         return f"{self.method} {self.path.partition('?')[0]} → {self.status}"
 
 
-class WritesProxy:
+class WritesProxy(LoopThread):
     """Plain HTTP in front of `upstream`. Leases are let through unlisted. Use as a context manager.
 
     Attributes:
@@ -40,25 +41,12 @@ class WritesProxy:
     """
 
     def __init__(self, upstream: str) -> None:
+        super().__init__()
         self._upstream = upstream
         self.url = ""
         self._writes: list[Write] = []
         self._strike_after = 0
         self._strike: Callable[[], None] | None = None
-        self._loop = asyncio.new_event_loop()
-        self._started = threading.Event()
-        self._stop = asyncio.Event()
-
-    def __enter__(self) -> "WritesProxy":
-        self._thread = threading.Thread(target=self._loop.run_until_complete, args=(self._serve(),))
-        self._thread.start()
-        self._started.wait(10)
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join(20)
-        self._loop.close()
 
     @property
     def writes(self) -> list[Write]:
@@ -74,7 +62,7 @@ class WritesProxy:
         """Start a new list. `strike()` is called once the API server has done the n-th write, instead of an answer."""
         self._writes, self._strike_after, self._strike = [], strike_after, strike
 
-    async def _serve(self) -> None:
+    async def serve(self) -> None:
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=10)
         connector = aiohttp.TCPConnector(limit=0)
         async with aiohttp.ClientSession(
@@ -87,8 +75,8 @@ class WritesProxy:
             site = web.TCPSite(runner, "127.0.0.1", 0)
             await site.start()
             self.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-            self._started.set()
-            await self._stop.wait()
+            self.up()
+            await self.stopped.wait()
             await runner.cleanup()
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:

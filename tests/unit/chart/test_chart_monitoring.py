@@ -57,11 +57,9 @@ def test_the_operators_namespaces_are_not_overwritten_by_its_own():
 
 def test_the_rules_are_those_of_the_files():
     files = sorted(CHART.glob("rules/*.yaml"))
-    if not files:
-        pytest.skip("the chart has no rules yet")
     [rule] = of_kind(render(variant({}, *MONITORING)), "PrometheusRule")
     written = [group for file in files for group in yaml.safe_load(file.read_text())["groups"]]
-    assert rule["spec"]["groups"] == written
+    assert rule["spec"]["groups"] == written != []
 
 
 def test_dashboards_reach_grafanas_sidecar_unchanged():

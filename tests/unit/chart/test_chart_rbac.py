@@ -103,7 +103,7 @@ def test_rights_may_be_left_to_others():
 
 
 def test_the_operator_may_write_the_kinds_that_it_makes():
-    from blockswarm_operator.cluster import _PATHS
+    from blockswarm_operator.kinds import KINDS
 
     granted = {
         (group, resource)
@@ -111,7 +111,6 @@ def test_the_operator_may_write_the_kinds_that_it_makes():
         for group in rule["apiGroups"]
         for resource in rule["resources"]
     }
-    for kind, (path, plural) in _PATHS.items():
-        group = path.split("/")[1] if path.startswith("apis/") else ""
+    for kind, (group, _, plural) in KINDS.items():
         if kind != "Lease":
             assert (group, plural) in granted, kind

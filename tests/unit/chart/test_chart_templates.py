@@ -152,7 +152,8 @@ def test_the_operator_understands_its_environment(name, namespaces):
 
 
 def test_every_variable_that_the_operator_gets_is_one_that_it_reads():
-    code = "".join(path.read_text() for path in (ROOT / "operator" / "src").rglob("*.py"))
+    logs = ROOT / "wire" / "src" / "blockswarm_wire" / "logs.py"
+    code = "".join(path.read_text() for path in (*(ROOT / "operator" / "src").rglob("*.py"), logs))
     env = environment(container(render(VARIANTS["defaults"]), "Deployment", "blockswarm-operator"))
     for name in env.keys() - {"HOME"}:
         assert name in code or f'"{name.removeprefix("BLOCKSWARM_")}"' in code, name

@@ -454,7 +454,6 @@ class FakeDirectory:
     def known(self, model: str) -> Known:
         return Known(
             key=MODEL_KEY if self._shown else "",
-            num_blocks=100,
             records=dict(self._shown),
             stated=self.stated,
             reachable=not self.deaf,

@@ -18,7 +18,7 @@ from blockswarm_wire.span import Span
 
 OWNER = Owner(name="first", namespace="models", uid="u1", model="m1", group="g1")
 OTHER = Owner(name="second", namespace="models", uid="u0", model="m1", group="g1")
-TEMPLATE = template("first", "models", read(block_server()).spec, SETTINGS, model="m1", group="g1")
+TEMPLATE = template("first", read(block_server()).spec, SETTINGS, model="m1", group="g1")
 
 
 def _made(policy=True):

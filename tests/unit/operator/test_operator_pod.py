@@ -16,7 +16,7 @@ from blockswarm_wire.span import Span
 def _template(name="first", settings=SETTINGS, **spec):
     found = read(block_server(name, **spec))
     assert found.fault == ""
-    return template(name, "models", found.spec, settings, model="m1", group="g1")
+    return template(name, found.spec, settings, model="m1", group="g1")
 
 
 def _spec(**spec):
@@ -69,7 +69,7 @@ def test_words_of_people_cannot_become_options():
     body = block_server()
     body["spec"]["model"]["name"] = "--device=cuda $(POD_UID) 'x'"
     spec = read(body).spec
-    (one,) = template("first", "models", spec, SETTINGS, model="m", group="g")["spec"]["containers"]
+    (one,) = template("first", spec, SETTINGS, model="m", group="g")["spec"]["containers"]
     # Kubernetes makes $ of $$ and replaces nothing there.
     assert "--name=--device=cuda $$(POD_UID) 'x'" in one["args"]
     assert parse([word.replace("$(POD_UID)", "u") for word in one["args"]]).device == "cpu"
@@ -81,7 +81,7 @@ VOLUME = {"subPath": "models/demo", "persistentVolumeClaim": {"claimName": "mode
 def _of_volume(**spec):
     body = block_server(**spec)
     body["spec"]["model"]["source"] = {"volume": VOLUME}
-    return template("first", "models", read(body).spec, SETTINGS, model="m", group="g")["spec"]
+    return template("first", read(body).spec, SETTINGS, model="m", group="g")["spec"]
 
 
 def test_a_model_on_a_volume():
@@ -255,7 +255,7 @@ def test_our_labels_cannot_be_overridden():
     spec = copy.deepcopy(read(block_server()).spec)
     # The resource model refuses this; a pod must not leave its budget even if it did not.
     spec["pod"]["labels"] = {**dict.fromkeys(OURS, "theirs"), names.TEMPLATE: "theirs"}
-    labels = template("first", "models", spec, SETTINGS, model="m1", group="g1")["metadata"]["labels"]
+    labels = template("first", spec, SETTINGS, model="m1", group="g1")["metadata"]["labels"]
     assert {key: labels[key] for key in OURS} == OURS
     assert labels[names.TEMPLATE] != "theirs"
     assert read(block_server(pod={"labels": {names.SPAN_GROUP: "x"}})).fault != ""

@@ -8,7 +8,7 @@ import pytest
 from operator_objects import SETTINGS, block_server, budget, lane, pod, read
 
 from blockswarm_operator import names
-from blockswarm_operator.handlers import Memo, _react, kopf_settings, register, resource
+from blockswarm_operator.handlers import Memo, _Once, _react, kopf_settings, register, resource
 from blockswarm_operator.observed import Child, Node
 from blockswarm_operator.view import View
 
@@ -187,3 +187,22 @@ def test_only_what_is_ours_is_watched_and_nothing_is_written_on_peoples_objects(
         "networkpolicies",
         "poddisruptionbudgets",
     }
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
+def test_an_object_is_read_once_for_all_handlers_of_an_event():
+    seen = []
+
+    def read(body):
+        seen.append(body["metadata"]["resourceVersion"])
+        return "key", len(seen)
+
+    reading = _Once(read)
+    body = {"metadata": {"uid": "u", "resourceVersion": "1"}}
+    assert [reading(body), reading(body)] == [("key", 1), ("key", 1)]
+    assert reading({"metadata": {"uid": "u", "resourceVersion": "2"}}) == ("key", 2)
+    reading.forget(body)
+    assert reading({"metadata": {"uid": "u", "resourceVersion": "2"}}) == ("key", 3)
+    assert seen == ["1", "2", "2"]

@@ -6,16 +6,9 @@ from typing import Any
 
 from blockswarm_operator import names
 from blockswarm_operator.desired.pod import Manifest
+from blockswarm_operator.kinds import api_version
 from blockswarm_wire import limits
 
-# Kinds that a BlockServer may own, for pruning.
-KINDS = ("ReplicaSet", "Service", "NetworkPolicy")
-_API = {
-    "ReplicaSet": "apps/v1",
-    "Service": "v1",
-    "NetworkPolicy": "networking.k8s.io/v1",
-    "PodDisruptionBudget": "policy/v1",
-}
 _PORTS = (
     ("grpc", limits.SERVER_PORT),
     ("dht", limits.SERVER_DHT_PORT),
@@ -81,7 +74,7 @@ def budget(group: str, owners: Sequence[Owner], min_available: int) -> Manifest:
     """The budget of a span group, owned by all its BlockServers: it goes with the last of them."""
     first = owners[0]
     return {
-        "apiVersion": _API["PodDisruptionBudget"],
+        "apiVersion": api_version("PodDisruptionBudget"),
         "kind": "PodDisruptionBudget",
         "metadata": {
             "name": names.budget_name(group),
@@ -113,7 +106,7 @@ def surplus(owned: Iterable[tuple[str, str]], wanted: Iterable[Mapping[str, Any]
 
 def _child(kind: str, owner: Owner) -> Manifest:
     return {
-        "apiVersion": _API[kind],
+        "apiVersion": api_version(kind),
         "kind": kind,
         "metadata": {
             "name": owner.name,
@@ -131,7 +124,7 @@ def _labels() -> dict[str, str]:
 
 def _reference(owner: Owner, *, controller: bool) -> Manifest:
     return {
-        "apiVersion": "blockswarm.io/v1alpha1",
+        "apiVersion": api_version("BlockServer"),
         "kind": "BlockServer",
         "name": owner.name,
         "uid": owner.uid,

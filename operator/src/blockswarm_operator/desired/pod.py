@@ -16,9 +16,7 @@ STOP_MARGIN_SECONDS = 15
 _USER = 65532
 
 
-def template(
-    name: str, namespace: str, spec: Spec, settings: Settings, *, model: str, group: str
-) -> Manifest:
+def template(name: str, spec: Spec, settings: Settings, *, model: str, group: str) -> Manifest:
     """metadata and spec of the pods; the label `template` is the hash of all the rest."""
     surface = spec["pod"]
     labels = {**surface["labels"], **_labels(name, model, group)}

@@ -17,12 +17,12 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from blockswarm_dht.address import split_address
 from blockswarm_dht.directories import find_peers
 from blockswarm_dht.node import SwarmNode
-from blockswarm_services import logs
 from blockswarm_services.directory.metrics import DirectoryMetrics
 from blockswarm_services.directory.mirror import Mirror
 from blockswarm_services.directory.rpc import DirectoryService
 from blockswarm_services.health import start_health_server
 from blockswarm_services.termination import write_termination_message
+from blockswarm_wire import logs
 from blockswarm_wire.errors import BlockSwarmError, InvalidArgument
 from blockswarm_wire.limits import DIRECTORY_DHT_PORT, DIRECTORY_PORT, METRICS_PORT, SERVER_OPTIONS
 from blockswarm_wire.v1 import directory_pb2_grpc as pb_grpc

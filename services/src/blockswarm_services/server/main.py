@@ -5,9 +5,9 @@ import sys
 
 import uvloop
 
-from blockswarm_services.logs import configure
 from blockswarm_services.server.settings import Settings, parse
 from blockswarm_wire.errors import BlockSwarmError
+from blockswarm_wire.logs import configure
 
 
 def main() -> None:

@@ -1,4 +1,7 @@
-"""Structured logs: one JSON object a line on stderr, with whatever `extra` a call gives. No prompt text, ever."""
+"""Structured logs, the same of every process: one JSON object a line on stderr, with whatever `extra` a call gives.
+
+No prompt text, ever.
+"""
 
 import json
 import logging
@@ -38,5 +41,5 @@ def configure(service: str) -> None:
     logging.basicConfig(
         level=level if level in logging.getLevelNamesMapping() else "INFO", handlers=[handler], force=True
     )
-    for noisy in ("hivemind", "httpx", "huggingface_hub", "filelock", "asyncio"):
+    for noisy in ("aiohttp", "asyncio", "filelock", "hivemind", "httpx", "huggingface_hub", "kopf"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
