@@ -1,6 +1,6 @@
-"""The life of the chart: installed over what is there, upgraded, rolled back.
+"""The life of the chart: installed over what is there, upgraded, rolled back, taken away, and back under other names.
 
-One BlockServer lives through it, and its pod with it. Takes the chart of the other tests away: runs last.
+One BlockServer lives through all of it. Takes the chart of the other tests away: runs last.
 """
 
 import shutil
@@ -15,7 +15,7 @@ from kube import objects
 from kube.cluster import REPOSITORY, Cluster
 from kube.kubectl import CommandError, Kubectl, Object, is_true
 from kube.release import CHART, Release
-from kube.swarm import BLOCK_SERVER, FOLDER, running
+from kube.swarm import BLOCK_SERVER, FOLDER, complete, running
 from kube.waiting import until
 
 ORDER = 90
@@ -43,8 +43,15 @@ class Life:
     def pods(self) -> list[Object]:
         return self.kubectl.list("pods", BLOCK_SERVER)
 
+    def get(self) -> Object:
+        return self.kubectl.get("bs", "kept")
+
+    def of_name(self, name: str) -> Release:
+        """Another release of the chart in the same namespace."""
+        return Release(self.cluster, self.release.images, name=name, namespace=self.release.namespace)
+
     def wait_ready(self) -> None:
-        self.wait(lambda: is_true(self.kubectl.get("bs", "kept"), "Ready"), "kept Ready")
+        self.wait(lambda: is_true(self.get(), "Ready"), "kept Ready")
 
     def wait(self, done: Any, what: str) -> Any:
         return until(done, what, timeout=180, state=self.state)
@@ -110,6 +117,44 @@ def test_rollback_takes_it_back(life: Life) -> None:
     life.wait(lambda: not life.takes_new_field(), "the new field is unknown")
     life.wait_ready()
     life.check_pod()
+
+
+def test_uninstall_leaves_block_servers_and_their_pods(life: Life) -> None:
+    life.release.uninstall()
+    life.wait(lambda: not life.release.operator_pods() + life.release.directory_pods(), "no pod of the chart")
+    assert life.cluster.kubectl.find("crd", CRD) is not None
+    assert life.kubectl.find("bs", "kept") is not None
+    life.check_pod()
+
+
+def test_reinstall_under_another_name_that_keeps_the_directory_s_address(life: Life) -> None:
+    second, values = life.of_name("second"), {**SMALL, "fullnameOverride": life.release.name}
+    with pytest.raises(CommandError, match="invalid ownership metadata"):
+        second.install(values)
+    second.install(values, OWNERSHIP)
+    life.wait(lambda: is_true(life.get(), "Published"), "kept Published again")
+    life.wait_ready()
+    life.check_pod()
+    second.uninstall()
+    life.wait(lambda: not second.operator_pods() + second.directory_pods(), "no pod of the chart")
+
+
+def test_reinstall_under_another_name_moves_servers_to_its_directory(life: Life) -> None:
+    """Running servers announce to the former address: a successor comes to the new one before they go."""
+    third = life.of_name("third")
+
+    def moved() -> bool:
+        pods = life.pods()
+        assert any(running(pod) for pod in pods), "the last server went before its successor was ready"
+        return life.uid not in {pod["metadata"]["uid"] for pod in pods} and complete(life.get())
+
+    third.install(SMALL, OWNERSHIP)
+    try:
+        life.wait(moved, "the server has moved")
+    finally:
+        third.uninstall()
+        # With it the CRD, else the next chart of the usual name is refused.
+        life.cluster.kubectl.delete("crd", CRD)
 
 
 def _crd() -> Object:

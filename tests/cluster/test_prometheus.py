@@ -164,6 +164,44 @@ def test_an_operator_without_leader_is_told_of(prometheus, swarm, healthy):
         release.kubectl.run("scale", deployment, "--replicas=2")
 
 
+def test_an_operator_whose_passes_all_fail_is_told_of(prometheus, swarm, healthy):
+    role = f"{swarm.release.name}-operator"
+    rules = swarm.cluster.kubectl.get("clusterrole", role)["rules"]
+    swarm.cluster.kubectl.patch("clusterrole", role, {"rules": _reading_only(rules)})
+    try:
+        # What it must write now, it may not.
+        swarm.kubectl.patch("blockserver", SERVED, {"spec": {"replicas": 3}})
+        _wait_firing(prometheus, swarm, "BlockSwarmOperatorNotReconciling", timeout=300)
+    finally:
+        swarm.cluster.kubectl.patch("clusterrole", role, {"rules": rules})
+        swarm.kubectl.patch("blockserver", SERVED, {"spec": {"replicas": 2}})
+
+
+def _reading_only(rules):
+    """The rules without those verbs that write to what the operator makes; it still holds its lease."""
+    return [
+        {**rule, "verbs": [verb for verb in rule["verbs"] if verb in ("get", "list", "watch")]}
+        if "replicasets" in rule["resources"]
+        else rule
+        for rule in rules
+    ]
+
+
+def test_servers_that_are_nearly_full_are_told_of(prometheus, swarm, generator, healthy):
+    swarm.kubectl.patch("blockserver", SERVED, {"spec": {"replicas": 1, "cache": {"tokens": 640}}})
+    try:
+        swarm.settle()
+        run = generator.begin([1, 2, 3], tokens=600, pace=0.1)
+        run.wait(1)
+        _wait_firing(prometheus, swarm, "BlockSwarmKvNearlyFull")
+        (alert,) = prometheus.firing()["BlockSwarmKvNearlyFull"]
+        assert alert["labels"]["blocks"] == "10:20"
+        assert 0.9 < float(alert["value"]) <= 1
+        run.stop()
+    finally:
+        swarm.kubectl.patch("blockserver", SERVED, {"spec": {"replicas": 2, "cache": {"tokens": 16384}}})
+
+
 # The last one: this alert looks back five minutes.
 def test_sessions_that_keep_losing_servers_are_told_of(prometheus, swarm, generator, healthy):
     run = generator.begin([1, 2, 3], tokens=600, pace=0.1)

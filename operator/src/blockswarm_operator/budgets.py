@@ -14,19 +14,19 @@ from blockswarm_operator.observed import Budget
 
 
 def keep(servers: Iterable[Server], leaving: Collection[str] = ()) -> list[Server]:
-    """Online servers that alone cover every block now covered.
+    """Servers that alone cover every block now covered by those that serve.
 
     Of all such choices: the one with the fewest servers that must go (those on cordoned nodes and those whose uids are
     in `leaving`), else nobody could ever make them go; then the one with the fewest servers; then the youngest.
     """
-    online = [server for server in servers if server.online]
-    covered = sorted({block for server in online for block in server.span.blocks()})
+    serving = [server for server in servers if server.serves]
+    covered = sorted({block for server in serving for block in server.span.blocks()})
     # best[i]: cost and choice of covering covered[i:], by the rank (those that must go, servers, age).
     best: list[tuple[tuple[int, int, float], list[Server]]] = [((0, 0, 0.0), [])] * (len(covered) + 1)
     for index in range(len(covered) - 1, -1, -1):
         block = covered[index]
         options = []
-        for server in online:
+        for server in serving:
             if block in server.span:
                 (going, count, age), chosen = best[bisect_left(covered, server.span.end)]
                 goes = server.cordoned or server.pod.uid in leaving
@@ -47,8 +47,8 @@ def floors(
 ) -> dict[str, int]:
     """minAvailable of each span group's budget.
 
-    Pods that the API calls Ready but the directory does not call online are added, so that they cannot stand in for one
-    that is; a group without any online server keeps its first pod.
+    Pods that the API calls Ready but that do not serve are added, so that they cannot stand in for one that does; a
+    group in which none serves keeps its first pod.
 
     Args:
         servers: of the model.
@@ -63,10 +63,10 @@ def floors(
     for group in groups:
         members = [server for server in servers if server.pod.group == group and not server.pod.deleting]
         ready = [server for server in members if server.pod.ready]
-        online = [server for server in members if server.online]
-        unknown = len(ready) - len(online)
+        serving = [server for server in members if server.serves]
+        unknown = len(ready) - len(serving)
         floor = kept[group] + unknown
-        if not online and members and not expendable & {server.pod.uid for server in members}:
+        if not serving and members and not expendable & {server.pod.uid for server in members}:
             floor = max(floor, 1)
         wanted[group] = max(floor, len(ready)) if group in held else floor
     return wanted

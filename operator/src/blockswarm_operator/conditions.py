@@ -9,6 +9,8 @@ from blockswarm_operator.plan import Step
 
 TYPES = ("Accepted", "Scheduled", "ModelLoaded", "Published", "Ready", "Progressing", "Drifted")
 _PULL = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable")
+# By SIGKILL and by SIGTERM; a kill for memory has a reason of its own.
+_KILLED = ("Exit137", "Exit143")
 _CONFIG = ("CreateContainerConfigError", "CreateContainerError", "RunContainerError", "StartError")
 
 
@@ -113,7 +115,7 @@ def _loaded(replicas: int, servers: Sequence[Server]) -> Condition:
 def _trouble(server: Server) -> Condition:
     assert server.pod.trouble is not None
     reason, text = server.pod.trouble
-    where, said = server.pod.name, f": {text}" if text else ""
+    where, said = server.pod.name, f": {text.rstrip('.')}" if text else ""
     if reason in _PULL:
         remedy = "correct spec.pod.image, or give imagePullSecrets"
         return Condition(
@@ -130,6 +132,11 @@ def _trouble(server: Server) -> Condition:
     if reason == "Exit2":
         remedy = "correct spec.model, spec.blocks or the model folder"
         return Condition("ModelLoaded", "False", "ModelInvalid", f"{where} refused to start{said}. {remedy}")
+    if reason in _KILLED:
+        remedy = f"A probe that failed or somebody killed it: see kubectl describe pod {where}"
+        return Condition(
+            "ModelLoaded", "False", "CrashLoop", f"{where} was killed ({reason}){said}. {remedy}"
+        )
     remedy = f"see kubectl logs {where} --previous"
     return Condition("ModelLoaded", "False", "CrashLoop", f"{where} ended with {reason}{said}. {remedy}")
 
@@ -141,10 +148,12 @@ def _published(replicas: int, servers: Sequence[Server], directory: bool) -> Con
     if replicas == 0:
         return Condition("Published", "True", "NoReplicasWanted", "spec.replicas is 0")
     online = sum(server.online for server in servers)
+    stranded = sum(server.stranded for server in servers)
     status, reason = ("True", "Online") if online else ("False", "NotYetOnline")
-    return Condition(
-        "Published", status, reason, f"{online} of {replicas} servers are ONLINE in the directory"
-    )
+    text = f"{online} of {replicas} servers are ONLINE in the directory"
+    if stranded:
+        text += f"; {stranded} announce themselves to a former directory and are replaced one by one"
+    return Condition("Published", status, reason, text)
 
 
 def _ready(replicas: int, servers: Sequence[Server], template: str) -> Condition:

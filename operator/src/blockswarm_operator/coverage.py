@@ -10,12 +10,17 @@ from blockswarm_wire.span import Span
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Server:
-    """A pod with its span and what is known of it. `view`: None = the directory does not know it."""
+    """A pod with its span and what is known of it.
+
+    `view`: None = the directory does not know it. `stranded`: it announces itself to another directory than ours, where
+    the chart was before, and never comes to ours: a successor must.
+    """
 
     pod: Pod
     span: Span
     node: Node
     view: ServerView | None = None
+    stranded: bool = False
 
     @property
     def online(self) -> bool:
@@ -23,7 +28,12 @@ class Server:
         state = self.view.state if self.view is not None and self.view.record is not None else None
         # DRAINING may be our own statement about a cordoned node: such a server still serves.
         said = state is State.ONLINE or (state is State.DRAINING and not self._draining_itself)
-        return said and self.pod.ready and not self.pod.deleting and not self.pod.gone
+        return said and self._stays
+
+    @property
+    def serves(self) -> bool:
+        """Whether sessions may rely on it: it is online, or it is stranded and those that know it use it."""
+        return self.online or (self.stranded and self._stays)
 
     @property
     def cordoned(self) -> bool:
@@ -41,6 +51,10 @@ class Server:
         return self.view.record.sessions if self.view is not None and self.view.record is not None else 0
 
     @property
+    def _stays(self) -> bool:
+        return self.pod.ready and not self.pod.deleting and not self.pod.gone
+
+    @property
     def _draining_itself(self) -> bool:
         assert self.view is not None
         return self.view.record is not None and self.view.record.state is State.DRAINING
@@ -51,6 +65,8 @@ def join(
     spans: Mapping[str, Span],
     nodes: Mapping[str, Node],
     views: Mapping[str, ServerView],
+    *,
+    directory: str,
 ) -> list[Server]:
     """The servers of one model.
 
@@ -59,6 +75,7 @@ def join(
         spans: BlockServer name → span; pods of others are left out.
         nodes: by name; a pod whose node is gone counts as lost.
         views: by server id, which is the pod's uid.
+        directory: the target that servers shall announce themselves to.
     """
     return [
         Server(
@@ -66,10 +83,15 @@ def join(
             span=spans[pod.block_server],
             node=nodes.get(pod.node) or Node(name=pod.node, ready="Unknown" if pod.node else "True"),
             view=views.get(pod.uid),
+            stranded=pod.directory != directory and not _announced(views.get(pod.uid)),
         )
         for pod in sorted(pods, key=lambda pod: (pod.created, pod.uid))
         if pod.block_server in spans
     ]
+
+
+def _announced(view: ServerView | None) -> bool:
+    return view is not None and view.record is not None
 
 
 def coverage(servers: Iterable[Server], num_blocks: int) -> list[int]:
@@ -84,8 +106,8 @@ def coverage(servers: Iterable[Server], num_blocks: int) -> list[int]:
 
 
 def needed(server: Server, servers: Sequence[Server]) -> bool:
-    """Whether some block of an online server is held by no other one."""
-    if not server.online:
+    """Whether some block of a server that serves is held by no other one."""
+    if not server.serves:
         return False
-    others = [other.span for other in servers if other.online and other.pod.uid != server.pod.uid]
+    others = [other.span for other in servers if other.serves and other.pod.uid != server.pod.uid]
     return any(not any(block in span for span in others) for block in server.span.blocks())

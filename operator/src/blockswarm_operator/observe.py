@@ -64,12 +64,21 @@ def look(
     views: Mapping[str, ServerView],
     children: Sequence[Child],
     budgets: Mapping[str, Budget],
+    directory: str,
     reachable: bool,
 ) -> Look:
-    """Decide the next step of every BlockServer of a model and the floors of its budgets."""
-    servers = join(pods, {one.resource.name: one.span for one in asks}, nodes, views)
+    """Decide the next step of every BlockServer of a model and the floors of its budgets.
+
+    Args:
+        asks: the model's BlockServers.
+        directory: the target that servers shall announce themselves to.
+        reachable: whether it answers.
+    """
+    servers = join(pods, {one.resource.name: one.span for one in asks}, nodes, views, directory=directory)
     seen = any(server.view is not None and server.view.record is not None for server in servers)
-    blind = not reachable or (not seen and any(server.pod.ready for server in servers))
+    # That it does not show servers of another directory is no fault of it.
+    missing = not seen and any(server.pod.ready and not server.stranded for server in servers)
+    blind = not reachable or missing
     current = {child.block_server: child.replicas for child in children if child.kind == "ReplicaSet"}
     wanted = [_wanted(one, current.get(one.resource.name)) for one in asks]
     groups = {one.group for one in asks}

@@ -8,11 +8,17 @@ from typing import Any
 from blockswarm_operator import names
 
 Body = Mapping[str, Any]
+_OPTION = "--directory="
+# Characters kept of what a container said last.
+_WORDS = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pod:
-    """A pod of a BlockServer. `created`: Unix seconds. `trouble`: why its container does not run, as (reason, text)."""
+    """A pod of a BlockServer. `created`: Unix seconds. `trouble`: why its container does not run, as (reason, text).
+
+    `directory`: the target to which its server announces itself.
+    """
 
     namespace: str
     name: str
@@ -25,6 +31,7 @@ class Pod:
     ip: str
     phase: str
     created: float
+    directory: str = ""
     ready: bool = False
     started: bool = False
     deleting: bool = False
@@ -101,6 +108,7 @@ def pod(body: Body) -> Pod:
         ip=status.get("podIP") or "",
         phase=status.get("phase") or "Pending",
         created=seconds(meta.get("creationTimestamp")),
+        directory=_directory(spec),
         ready=conditions.get("Ready", {}).get("status") == "True",
         started=bool((container.get("state") or {}).get("running")),
         deleting=bool(meta.get("deletionTimestamp")),
@@ -176,6 +184,25 @@ def _foreign(entries: Any) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
+def _directory(spec: Body) -> str:
+    """The server's argument --directory, "" without one."""
+    container: Body = next(iter(spec.get("containers") or ()), {})
+    given = (
+        str(word).removeprefix(_OPTION) for word in container.get("args") or () if word.startswith(_OPTION)
+    )
+    return next(given, "")
+
+
+def _last_words(log: str) -> str:
+    """The last whole lines of a log, which tell why it ended, as many as fit; of one that is too long its end."""
+    text = log.strip()
+    if len(text) <= _WORDS:
+        return text
+    end = text[-_WORDS:]
+    _, cut, whole = end.partition("\n")
+    return whole if cut else end
+
+
 def _trouble(container: Mapping[str, Any]) -> tuple[str, str] | None:
     state, last = container.get("state") or {}, container.get("lastState") or {}
     ended = state.get("terminated") or last.get("terminated")
@@ -185,9 +212,8 @@ def _trouble(container: Mapping[str, Any]) -> tuple[str, str] | None:
         code = int(ended.get("exitCode") or 0)
         if state.get("running") and code == 0:
             return None
-        why = "OOMKilled" if ended.get("reason") == "OOMKilled" or code == 137 else f"Exit{code}"
-        # The end of a log tells why it ended.
-        return why, (ended.get("message") or "").strip()[-500:]
+        why = "OOMKilled" if ended.get("reason") == "OOMKilled" else f"Exit{code}"
+        return why, _last_words(ended.get("message") or "")
     if reason in ("", "ContainerCreating", "PodInitializing"):
         return None
     return reason, text[:500]

@@ -44,7 +44,8 @@ def _about(server: Server, silent: set[str]) -> tuple[State, str] | None:
     pod, record = server.pod, server.view.record if server.view is not None else None
     if record is None:
         # Failed pods, and those of lost nodes, may lie about for days: nobody waits for them.
-        if pod.gone or pod.deleting or server.lost:
+        # Those of another directory are not on their way to this one.
+        if pod.gone or pod.deleting or server.lost or server.stranded:
             return None
         return State.JOINING, "its pod is " + ("loading" if pod.started else "pending")
     if pod.gone:

@@ -71,6 +71,7 @@ class Reconciler:
             views=known.views(time.time()),
             children=self._view.children_of(key),
             budgets=self._applier.budgets(key),
+            directory=self._settings.directory,
             reachable=known.reachable,
         )
         self._known[key] = (model, {one.resource.name for one in asks})

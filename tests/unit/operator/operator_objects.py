@@ -34,6 +34,7 @@ def pod(name: str, bs: str = "first", group: str = "", **values: Any) -> Pod:
         "ip": "10.0.0.1",
         "phase": "Running",
         "created": 100.0,
+        "directory": SETTINGS.directory,
         "ready": True,
         "started": True,
     }

@@ -8,6 +8,7 @@ import asyncio
 import copy
 import time
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from operator_objects import MODEL_KEY, SETTINGS, record
@@ -63,12 +64,19 @@ class World:
         self.settings = settings
         self.reconciler = self.restarted_operator()
         self._clock = 0
+        self._moves = 0
 
     def restarted_operator(self) -> Reconciler:
         """A new process of the operator, which knows what the watches show and nothing else."""
         self.metrics = Metrics()
         self.reconciler = Reconciler(self.view, self, self.directory, self.settings, self.metrics)  # type: ignore[arg-type]
         return self.reconciler
+
+    def move_directory(self) -> None:
+        """The operator comes back with a directory at another address, as installed under another release name."""
+        self._moves += 1
+        self.settings = replace(self.settings, directory=f"dns:///directory.system-{self._moves}.svc:31340")
+        self.restarted_operator()
 
     # --- people ---------------------------------------------------------------------------------------------------
 
@@ -402,7 +410,7 @@ class World:
                 "uid": f"uid-{name}",
                 "creationTimestamp": f"2026-11-30T{number // 3600:02}:{number // 60 % 60:02}:{number % 60:02}Z",
             },
-            "spec": {"nodeName": ""},
+            "spec": {"containers": copy.deepcopy(template["spec"]["containers"]), "nodeName": ""},
             "status": {"phase": "Pending", "conditions": [], "containerStatuses": []},
         }
 
@@ -446,6 +454,7 @@ class FakeDirectory:
             body["metadata"]["uid"]: record(body["metadata"]["uid"], world.span(body), issued_at=now)
             for body in world.pods.values()
             if body["metadata"]["uid"] in world.announced
+            and observed.pod(body).directory == world.settings.directory
         }
 
     def follow(self, model: str, name: str, ours: Any) -> None:

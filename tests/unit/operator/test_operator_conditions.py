@@ -1,5 +1,7 @@
 """Each condition with each of its reasons, and a message that says what to do."""
 
+from dataclasses import replace
+
 import pytest
 from operator_objects import server
 
@@ -86,7 +88,8 @@ def test_scheduled(servers, replicas, status, reason, words):
         (_trouble("RunContainerError"), "ConfigError", []),
         (_trouble("OOMKilled"), "OutOfMemory", ["limits.memory", "spec.cache.tokens"]),
         (_trouble("Exit2", "--blocks 0:99"), "ModelInvalid", ["--blocks 0:99", "spec.model", "spec.blocks"]),
-        (_trouble("Exit1", "boom"), "CrashLoop", ["Exit1", "boom", "kubectl logs a --previous"]),
+        (_trouble("Exit1", "boom."), "CrashLoop", ["Exit1: boom. see kubectl logs a --previous"]),
+        (_trouble("Exit137"), "CrashLoop", ["a was killed (Exit137)", "probe", "kubectl describe pod a"]),
         (_down(started=False), "ContainerCreating", ["a", "its events"]),
         (_down(node="", started=False), "Loading", ["0 of 1"]),
         (_down(), "Loading", ["0 of 1"]),
@@ -119,6 +122,13 @@ def test_what_happened_to_a_server_before_it_served_is_history():
 def test_published(servers, directory, status, reason):
     found = _all(*servers, directory=directory)["Published"]
     assert (found.status, found.reason) == (status, reason)
+
+
+def test_servers_of_a_former_directory_are_told_of():
+    away = replace(server("a", state=None, template="old"), stranded=True)
+    found = _all(away)["Published"]
+    assert (found.status, found.reason) == ("False", "NotYetOnline")
+    assert "1 announce themselves to a former directory" in found.message
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """Which servers hold each block: pods joined with their nodes and with what the directory shows."""
 
 import pytest
-from operator_objects import pod, server, view
+from operator_objects import SETTINGS, pod, server, view
 
 from blockswarm_operator.coverage import coverage, join, needed
 from blockswarm_operator.observed import Node
@@ -58,6 +58,7 @@ def test_pods_are_joined_with_span_node_and_record():
         {"first": Span(0, 4)},
         {"node-1": Node(name="node-1", cordoned=True)},
         {"uid-a": of_a},
+        directory=SETTINGS.directory,
     )
     assert [one.pod.name for one in joined] == ["b", "a"]  # oldest first; pods of nobody are left out
     fresh, old = joined
@@ -77,5 +78,5 @@ def test_pods_are_joined_with_span_node_and_record():
     ],
 )
 def test_a_node_is_lost_when_nothing_is_heard_of_it(nodes, lost):
-    (one,) = join([pod("a")], {"first": Span(0, 4)}, nodes, {})
+    (one,) = join([pod("a")], {"first": Span(0, 4)}, nodes, {}, directory=SETTINGS.directory)
     assert one.lost is lost

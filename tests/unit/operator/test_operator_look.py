@@ -46,6 +46,7 @@ def _look(asks, pods, *, known=None, budgets=(), current=None, reachable=True, n
         views=views,
         children=sets,
         budgets={one.group: one for one in budgets},
+        directory=SETTINGS.directory,
         reachable=reachable,
     )
 
@@ -73,6 +74,20 @@ def test_when_the_directory_cannot_be_believed(ready, known, reachable, blind):
     one = _ask()
     pods = [_pod(one, "a", ready=ready)]
     assert _look([one], pods, known=pods if known else [], reachable=reachable).blind is blind
+
+
+def test_a_server_of_another_directory_is_no_reason_to_doubt_ours():
+    one = _ask()
+    away = _pod(one, "a", template="old", directory="dns:///former.system.svc:31340")
+    seen = _look([one], [away], known=[], budgets=[budget(one.group, 1, 1)], current={"first": 1})
+    assert not seen.blind
+    # It serves those that know it: a substitute comes before it goes.
+    assert (seen.steps["first"].replicas, seen.steps["first"].evict) == (2, None)
+    assert dict(seen.floors.apply) == {one.group: 1}
+    # One of ours that is Ready and not seen is one.
+    assert _look([one], [away, _pod(one, "b")], known=[]).blind
+    both = _look([one], [away, _pod(one, "b")], known=[_pod(one, "b")], current={"first": 2})
+    assert set(both.steps["first"].costs) == {"a"}
 
 
 @pytest.mark.parametrize(

@@ -105,7 +105,8 @@ _ENDED = {"exitCode": 1, "reason": "Error", "message": " no such folder\n"}
         ({"state": {"terminated": {**_ENDED, "exitCode": 2}}}, ("Exit2", "no such folder")),
         ({"state": {"terminated": {"exitCode": 0, "reason": "Completed"}}}, ("Exit0", "")),
         ({"state": {"terminated": {"exitCode": 1, "reason": "OOMKilled"}}}, ("OOMKilled", "")),
-        ({"state": {"terminated": {"exitCode": 137, "reason": "Error"}}}, ("OOMKilled", "")),
+        # A probe, or somebody, killed it.
+        ({"state": {"terminated": {"exitCode": 137, "reason": "Error"}}}, ("Exit137", "")),
         (
             {"state": {"waiting": {"reason": "CrashLoopBackOff"}}, "lastState": {"terminated": _ENDED}},
             ("Exit1", "no such folder"),
@@ -127,12 +128,28 @@ def test_why_a_container_does_not_run(container, trouble):
     assert pod(_pod(container=container)).trouble == trouble
 
 
-def test_of_a_long_log_its_end_is_kept():
-    log = "starting\n" * 500 + "error: --blocks 90:100 lies beyond the model's 30 blocks"
+@pytest.mark.parametrize(
+    ("log", "kept"),
+    [
+        (
+            "starting\n" * 500 + "error: beyond the model's blocks\n",
+            "starting\n" * 51 + "error: beyond the model's blocks",
+        ),
+        # A line of which only a part would fit is left out; a single long one is better than none.
+        ('{"event": "' + 600 * "x" + '"}\nlast', "last"),
+        (600 * "x", 500 * "x"),
+    ],
+)
+def test_of_a_long_log_the_last_whole_lines_are_kept(log, kept):
     found = pod(_pod(container={"state": {"terminated": {"exitCode": 2, "message": log}}})).trouble
-    assert found is not None
-    assert len(found[1]) <= 500
-    assert found[1].endswith("lies beyond the model's 30 blocks")
+    assert found == ("Exit2", kept)
+
+
+def test_the_directory_of_a_server_is_read_from_its_command():
+    body = _pod()
+    assert pod(body).directory == ""
+    body["spec"]["containers"] = [{"args": ["--name=x", "--directory=dns:///a:1", "--dtype=float32"]}]
+    assert pod(body).directory == "dns:///a:1"
 
 
 @pytest.mark.parametrize(

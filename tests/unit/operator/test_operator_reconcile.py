@@ -78,6 +78,21 @@ def test_a_pass_comes_again_soon_only_while_something_is_under_way():
     assert world.operate() == [1.0]
 
 
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_servers_of_a_former_directory_are_replaced_one_by_one(replicas):
+    """As after an install under another release name: they run, but never come to the directory of now."""
+    bodies = block_server(replicas=replicas), block_server("second", blocks={"start": 10, "end": 20})
+    world = _world(*bodies)
+    before = {body["metadata"]["uid"] for body in world.pods.values()}
+    world.move_directory()
+    world.settle()
+    assert not before & {body["metadata"]["uid"] for body in world.pods.values()}
+    assert world.trouble == ""
+    for name in ("first", "second"):
+        assert world.condition(name, "Ready") == ("True", "ServerOnline")
+        assert world.condition(name, "Progressing") == ("False", "Complete")
+
+
 # --- what others do ---------------------------------------------------------------------------------------------------
 
 

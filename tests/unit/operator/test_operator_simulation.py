@@ -26,7 +26,7 @@ ACTIONS = st.one_of(
     st.tuples(st.sampled_from(["kubelet", "evict", "kubelets"]), st.integers(0, 9)),
     st.tuples(st.sampled_from(["cordon", "uncordon"]), st.integers(0, 2)),
     st.tuples(st.sampled_from(["restart", "more", "fewer"]), st.integers(0, 2)),
-    st.tuples(st.sampled_from(["new operator"]), st.just(0)),
+    st.tuples(st.sampled_from(["new operator", "new directory"]), st.just(0)),
     st.tuples(st.sampled_from(["deaf", "hears", "refused", "lost"]), st.just(0)),
     st.tuples(st.just("killed"), st.integers(0, 3)),
 )
@@ -74,6 +74,9 @@ def _act(world, what, number):
         world.change(name, replicas=min(max(replicas, 1), 3))
     elif what == "new operator":
         world.restarted_operator()
+        world.watch()
+    elif what == "new directory":
+        world.move_directory()
         world.watch()
     elif what in ("deaf", "hears"):
         world.directory.deaf = what == "deaf"
