@@ -201,15 +201,15 @@ class Directory:
 
     @staticmethod
     def _take(known: Known, records: dict[str, ServerRecord], stated: Mapping[str, Statement]) -> bool:
-        """Remember what the directory shows; True if that is not what it showed before."""
-        before, now = (known.records, dict(known.stated)), time.time()
+        """Remember what the directory shows; True if something changed that plans are made from."""
+        before, now = _states(known.records, known.stated), time.time()
         for server_id, said in stated.items():
             last = known.stated.get(server_id)
             if last is None or said.issued_at > last.issued_at:
                 known.stated[server_id] = said
         known.records, known.heard = records, now
         known.stated = {key: one for key, one in known.stated.items() if one.expires_at > now}
-        return (known.records, known.stated) != before
+        return _states(known.records, known.stated) != before
 
     async def _relay(self, known: Known, records: Sequence[ServerRecord]) -> None:
         """Show the records of servers that have just come ONLINE to all directories at once.
@@ -285,6 +285,12 @@ def _read(entries: Iterable[pb.Entry]) -> tuple[dict[str, ServerRecord], dict[st
         except BlockSwarmError as error:
             logger.warning("record ignored", extra={"server": entry.server_id[:64], "error": str(error)})
     return records, stated
+
+
+def _states(records: Mapping[str, ServerRecord], stated: Mapping[str, Statement]) -> set[tuple[str, ...]]:
+    """What must be acted upon at once. Renewals and load come every few seconds of each server, and can wait."""
+    said: list[ServerRecord | Statement] = [*records.values(), *stated.values()]
+    return {(type(one).__name__, one.server_id, one.state, one.instance) for one in said}
 
 
 def _newly_online(

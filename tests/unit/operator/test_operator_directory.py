@@ -190,6 +190,18 @@ async def test_changes_are_followed(stubs, around):
     await _until(lambda: "b" not in around.known().records)
 
 
+async def test_renewals_and_load_are_taken_but_are_no_news(stubs, around):
+    await _all_show(stubs, _entry("a"))
+    around.follow()
+    await _until(lambda: "a" in around.known().records)
+    around.changed.clear()
+    await _all_show(stubs, _entry("a", sessions=3))
+    await _until(lambda: around.known().records["a"].sessions == 3)
+    assert around.changed == []
+    await _all_show(stubs, _entry("a", sessions=3, state=State.DRAINING))
+    await _until(lambda: around.changed == ["m"])
+
+
 async def test_malformed_entries_are_ignored(stubs, around):
     await _all_show(
         stubs,
