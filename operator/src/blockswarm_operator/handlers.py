@@ -3,6 +3,7 @@
 No timers, daemons or change handlers: they would put finalizers and annotations on resources that people own.
 """
 
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -169,9 +170,9 @@ def _child_reader(kind: str) -> _Reader:
 
 
 def _plain(value: Any) -> Any:
-    """kopf's read-only views as dicts and lists."""
+    """kopf's read-only views as dicts and lists. Equal words are one object: each body comes with its own copies."""
     if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in value.items()}
+        return {sys.intern(key): _plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
-    return value
+    return sys.intern(value) if isinstance(value, str) else value

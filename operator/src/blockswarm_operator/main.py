@@ -12,6 +12,7 @@ import kopf
 
 from blockswarm_operator import health
 from blockswarm_operator.cluster import ApiError, Cluster
+from blockswarm_operator.collector import Collector
 from blockswarm_operator.directory import Directory, DirectoryUnreachable
 from blockswarm_operator.handlers import Memo, kopf_settings, register
 from blockswarm_operator.lanes import Lanes
@@ -36,6 +37,7 @@ def main() -> None:
         settings = Settings.from_env(os.environ)
     except InvalidArgument as error:
         sys.exit(f"blockswarm-operator: {error}")
+    Collector().install()
     sys.exit(asyncio.run(run(settings)))
 
 
