@@ -113,7 +113,7 @@ def cold(field: Field, watches: dict[str, Watch]) -> list[Row]:
     _wait(lambda: all(len(watch.seen) == wanted for watch in watches.values()), "all children", field)
     applied = max(watch.last for watch in watches.values()) - began
     serving = field.models * (len(SPANS) - 1)
-    _wait(lambda: field.ready() == serving, f"{serving} BlockServers Ready", field)
+    _wait(lambda: field.ready() == serving, f"{serving} BlockServers Ready", field, every=1.0)
     ready = time.monotonic() - began
     return [
         Row(f"cold start until the last child of {wanted} BlockServers is applied", applied, "s", 60),

@@ -1,9 +1,13 @@
 """The operator's Prometheus metrics, prefix blockswarm_."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from blockswarm_operator.table_gauge import Rows, TableGauge
+
+_Place = tuple[str, str]
+_STATUSES = ("True", "False", "Unknown")
 _PASS_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 
 
@@ -18,6 +22,9 @@ class Metrics:
 
         def counter(name: str, text: str, *labels: str) -> Counter:
             return Counter(f"blockswarm_{name}", text, labels, registry=self.registry)
+
+        def table(name: str, text: str, labels: Sequence[str], rows: Callable[[], Rows]) -> None:
+            TableGauge(f"blockswarm_{name}", text, labels, rows, self.registry)
 
         self.reconcile_seconds = Histogram(
             "blockswarm_operator_reconcile_seconds",
@@ -38,50 +45,72 @@ class Metrics:
         self.leader = gauge("operator_leader", "Whether this replica holds the lease.")
         self.evictions = counter("operator_evictions", "Evictions asked for, by result.", "result")
         self.directory_up = gauge("operator_directory_up", "Whether the directory answered last.")
-        self.coverage = gauge(
-            "block_coverage", "Servers that are online and hold a block.", "namespace", "model", "block"
+        # (namespace, model) → block → servers; (namespace, name) → (wanted, online), and → type → status.
+        self._covered: dict[_Place, dict[int, int]] = {}
+        self._counts: dict[_Place, tuple[int, int]] = {}
+        self._conditions: dict[_Place, dict[str, str]] = {}
+        table(
+            "block_coverage",
+            "Servers that are online and hold a block.",
+            ("namespace", "model", "block"),
+            self._coverage_rows,
         )
-        self.coverage_min = gauge(
-            "coverage_min", "Least coverage of the wanted blocks.", "namespace", "model"
+        table(
+            "coverage_min", "Least coverage of the wanted blocks.", ("namespace", "model"), self._least_rows
         )
-        self.replicas = gauge("blockserver_replicas", "Wanted servers.", "namespace", "name")
-        self.ready_replicas = gauge("blockserver_ready_replicas", "Online servers.", "namespace", "name")
-        self.condition = gauge(
+        table("blockserver_replicas", "Wanted servers.", ("namespace", "name"), lambda: self._count_rows(0))
+        table(
+            "blockserver_ready_replicas",
+            "Online servers.",
+            ("namespace", "name"),
+            lambda: self._count_rows(1),
+        )
+        table(
             "blockserver_condition",
             "1 where the condition has this status.",
-            "namespace",
-            "name",
-            "type",
-            "status",
+            ("namespace", "name", "type", "status"),
+            self._condition_rows,
         )
-        self._covered: dict[tuple[str, str], frozenset[int]] = {}
         for kind in ("api", "directory", "bug"):
             self.reconcile_errors.labels(kind)
         for result in ("allowed", "refused"):
             self.evictions.labels(result)
 
     def show_conditions(self, namespace: str, name: str, conditions: Iterable[Mapping[str, str]]) -> None:
-        """Set the condition gauges of one BlockServer."""
-        for item in conditions:
-            for status in ("True", "False", "Unknown"):
-                value = 1 if item["status"] == status else 0
-                self.condition.labels(namespace, name, item["type"], status).set(value)
+        """Set the conditions of one BlockServer."""
+        self._conditions[namespace, name] = {item["type"]: item["status"] for item in conditions}
+
+    def show_replicas(self, namespace: str, name: str, *, wanted: int, online: int) -> None:
+        """Set the numbers of servers of one BlockServer."""
+        self._counts[namespace, name] = (wanted, online)
 
     def show_coverage(self, namespace: str, model: str, counts: Mapping[int, int]) -> None:
-        """Set the coverage gauges of one model: block → servers, for every block that is wanted."""
-        # Only what is unwanted now is dropped: looking for it among all series would take longer with every model.
-        before = self._covered.pop((namespace, model), frozenset())
-        for block in before - counts.keys():
-            self.coverage.remove(namespace, model, str(block))
-        for block, count in counts.items():
-            self.coverage.labels(namespace, model, str(block)).set(count)
+        """Set the coverage of one model: block → servers, for every block that is wanted."""
         if counts:
-            self._covered[namespace, model] = frozenset(counts)
-            self.coverage_min.labels(namespace, model).set(min(counts.values()))
-        elif before:
-            self.coverage_min.remove(namespace, model)
+            self._covered[namespace, model] = dict(counts)
+        else:
+            self._covered.pop((namespace, model), None)
 
     def forget_block_server(self, namespace: str, name: str) -> None:
         """Drop the series of a BlockServer that is gone."""
-        for gauge in (self.replicas, self.ready_replicas, self.condition):
-            gauge.remove_by_labels({"namespace": namespace, "name": name})
+        self._counts.pop((namespace, name), None)
+        self._conditions.pop((namespace, name), None)
+
+    def _coverage_rows(self) -> Rows:
+        for place, counts in self._covered.items():
+            for block, count in counts.items():
+                yield (*place, str(block)), count
+
+    def _least_rows(self) -> Rows:
+        for place, counts in self._covered.items():
+            yield place, min(counts.values())
+
+    def _count_rows(self, which: int) -> Rows:
+        for place, counts in self._counts.items():
+            yield place, counts[which]
+
+    def _condition_rows(self) -> Rows:
+        for place, conditions in self._conditions.items():
+            for kind, holds in conditions.items():
+                for status in _STATUSES:
+                    yield (*place, kind, status), float(holds == status)

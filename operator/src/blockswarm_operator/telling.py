@@ -80,8 +80,7 @@ class Teller:
             now=_now(),
         )
         place = (resource.namespace, resource.name)
-        self._metrics.replicas.labels(*place).set(replicas)
-        self._metrics.ready_replicas.labels(*place).set(after["readyReplicas"])
+        self._metrics.show_replicas(*place, wanted=replicas, online=after["readyReplicas"])
         age = float("inf") if memory.written is None else time.monotonic() - memory.written
         if worth_writing(after, before, age=age):
             await self._write(resource, found, after)

@@ -25,6 +25,12 @@ def _told(world, name="first"):
     return [reason for about, _, reason in world.events if about == name]
 
 
+def _series(world, name):
+    """Values of the labels, in their order → value."""
+    families = [one for one in world.metrics.registry.collect() if one.name == f"blockswarm_{name}"]
+    return {tuple(sample.labels.values()): sample.value for one in families for sample in one.samples}
+
+
 # --- the quiet life ---------------------------------------------------------------------------------------------------
 
 
@@ -56,7 +62,7 @@ def test_a_new_process_writes_nothing_either():
     world.watch()
     world.operate()
     assert world.calls == []
-    assert [sample for sample in world.metrics.condition.collect()[0].samples if sample.value == 1]
+    assert any(_series(world, "blockserver_condition").values())
 
 
 def test_a_watch_that_is_late_leads_to_no_second_write():
@@ -504,11 +510,10 @@ def test_scaled_to_zero_and_back():
 
 def test_of_a_deleted_block_server_nothing_is_remembered():
     world = _world(block_server(), block_server("second", blocks={"start": 10, "end": 20}))
-    series = world.metrics.ready_replicas
     del world.block_servers["second"]
     world.watch()
     assert world.operate() == [15.0]
-    assert {sample.labels["name"] for sample in series.collect()[0].samples} == {"first"}
+    assert set(_series(world, "blockserver_ready_replicas")) == {("models", "first")}
     key = next(iter(world.keys))
     del world.block_servers["first"]
     world.watch()
@@ -517,13 +522,26 @@ def test_of_a_deleted_block_server_nothing_is_remembered():
     world.view.resources = {key: []}
     assert world.operate() == [None]
     assert world.directory.followed == set()
-    assert not series.collect()[0].samples
-    assert not world.metrics.coverage.collect()[0].samples
+    for name in ("blockserver_replicas", "blockserver_ready_replicas", "blockserver_condition"):
+        assert not _series(world, name)
+    for name in ("block_coverage", "coverage_min"):
+        assert not _series(world, name)
 
 
 def test_metrics_tell_coverage():
     world = _world(block_server(replicas=2), block_server("second", blocks={"start": 8, "end": 12}))
-    found = {int(s.labels["block"]): s.value for s in world.metrics.coverage.collect()[0].samples}
+    found = {int(block): value for (_, _, block), value in _series(world, "block_coverage").items()}
     assert found == {**dict.fromkeys(range(8), 2), 8: 3, 9: 3, 10: 1, 11: 1}
-    (least,) = world.metrics.coverage_min.collect()[0].samples
-    assert least.value == 1
+    assert list(_series(world, "coverage_min").values()) == [1]
+
+
+def test_metrics_tell_servers_and_conditions():
+    world = _world(block_server(replicas=2))
+    assert _series(world, "blockserver_replicas") == {("models", "first"): 2}
+    assert _series(world, "blockserver_ready_replicas") == {("models", "first"): 2}
+    ready = {
+        status: value
+        for (_, _, kind, status), value in _series(world, "blockserver_condition").items()
+        if kind == "Ready"
+    }
+    assert ready == {"True": 1, "False": 0, "Unknown": 0}
