@@ -15,13 +15,14 @@ from typing import Any
 import grpc
 
 from blockswarm_wire import limits
-from blockswarm_wire.record import ServerRecord, Statement
+from blockswarm_wire.record import ServerRecord, State, Statement
 from blockswarm_wire.v1 import directory_pb2 as pb
 from blockswarm_wire.v1 import directory_pb2_grpc
 from kube.loop_thread import LoopThread
 
 _TICK_SECONDS = 0.5
 _WATCH_SECONDS = 10.0
+_STRANGER = "stranger"
 
 
 def fingerprint(model: str) -> str:
@@ -55,9 +56,9 @@ class FakeDirectory(LoopThread, directory_pb2_grpc.DirectoryServicer):
         """Show a server no longer."""
         self._soon(self._remove, model_key, server_id)
 
-    def renew(self) -> None:
-        """Let all servers announce themselves anew, with nothing new to say."""
-        self._soon(self._renew_all)
+    def stir(self) -> None:
+        """Give readers something to look at that is nobody's business: of each model a stranger's server begins anew."""
+        self._soon(self._stir)
 
     # --- the service ----------------------------------------------------------------------------------------------
 
@@ -116,12 +117,12 @@ class FakeDirectory(LoopThread, directory_pb2_grpc.DirectoryServicer):
         if self._records[model_key].pop(server_id, None) is not None:
             self._ring(model_key, urgent=True)
 
-    def _renew_all(self) -> None:
-        now = time.time()
+    def _stir(self) -> None:
         for key, records in self._records.items():
-            self._records[key] = {
-                server_id: replace(one, issued_at=now) for server_id, one in records.items()
-            }
+            before = records.pop(_STRANGER, None)
+            for one in list(records.values())[:1]:
+                instance = "1" if before is None or before.instance != "1" else "2"
+                records[_STRANGER] = replace(one, server_id=_STRANGER, state=State.JOINING, instance=instance)
             self._ring(key, urgent=True)
 
     def _ring(self, model_key: str, *, urgent: bool) -> None:

@@ -126,7 +126,7 @@ class World:
         """Let passes happen though nothing changed."""
         for _ in range(count):
             before = self.operator.passes()
-            self.directory.renew()
+            self.directory.stir()
             self.operator.wait_passes(before + 1)
 
     def state(self) -> str:
