@@ -57,7 +57,7 @@ class FakeDirectory(LoopThread, directory_pb2_grpc.DirectoryServicer):
         self._soon(self._remove, model_key, server_id)
 
     def stir(self) -> None:
-        """Give readers something to look at that is nobody's business: of each model a stranger's server begins anew."""
+        """Give readers something new to look at: a stranger's server of each model begins anew."""
         self._soon(self._stir)
 
     # --- the service ----------------------------------------------------------------------------------------------
