@@ -42,7 +42,7 @@ unit: model tools
 	@command -v promtool >/dev/null || { echo "promtool is missing: install Prometheus (Debian: apt-get install prometheus)" >&2; exit 1; }
 	$(BIN)/pytest -m "not faults and not cluster"
 
-e2e: model ## the tests on a real cluster: KUBECONFIG and BLOCKSWARM_TEST_REGISTRY, kind, or ../shared/kube
+e2e: model ## the tests on a real cluster: kind, or KUBECONFIG with BLOCKSWARM_TEST_REGISTRY
 	$(BIN)/pytest -m cluster $(E2E_ARGS) tests/cluster
 
 bench: model ## decode speed of three servers on loopback against plain transformers

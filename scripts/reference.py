@@ -41,8 +41,9 @@ def commands() -> str:
     group: Any = typer.main.get_command(build())
     parts = [
         "Exit status: 0 done, 1 it failed, 2 the caller's mistake, 130 interrupted.\n",
-        "Commands that need a swarm take `--directory`, else `--peer`, else `$BLOCKSWARM_DIRECTORY`, else the swarm "
-        "that `blockswarm up` runs on this machine.\n",
+        "Commands that need a swarm take `--directory` or `--peer`, not both, else `$BLOCKSWARM_DIRECTORY`, else the "
+        "swarm that `blockswarm up` runs on this machine. `up`, `status` and `down` come with the distribution "
+        "`blockswarm-services`; `restart` needs `blockswarm[kubernetes]`.\n",
     ]
     for name, command in sorted(group.commands.items()):
         arguments = [parameter for parameter in command.params if parameter.param_type_name == "argument"]
@@ -95,8 +96,8 @@ def manifest() -> str:
 
     schema = BlockServer.model_json_schema(by_alias=True)
     start = (
-        f"One or more YAML documents with `apiVersion: {API_VERSION}` and `kind: {KIND}`. Unknown fields, two "
-        "documents of one name and spans that leave a block uncovered are refused.\n\n"
+        f"One or more YAML documents with `apiVersion: {API_VERSION}` and `kind: {KIND}`. Unknown fields and two "
+        "documents of one name are refused, and in local mode spans that leave a block uncovered.\n\n"
         "Local mode refuses what a model needs a cluster for (`source.volume`, `hub.tokenSecret`). It does not read "
         "`spec.cache.volume`, `spec.compute.gpu`, `spec.update`, `spec.restart` and `spec.pod`. A cluster refuses "
         "`source.path`, and asks for `compute.gpu` on device cuda.\n\n"

@@ -1,5 +1,7 @@
 """A block server as a process: what it costs, how it leaves, and how it says that it cannot start."""
 
+import json
+import shutil
 import signal
 import socket
 import time
@@ -188,8 +190,19 @@ def run_to_end(swarm: SwarmProcesses, name: str, blocks: str, *more: str) -> tup
         ("0:9", (), "0:9 reaches beyond the model's 4 blocks"),
         ("4:2", (), "--blocks"),
         ("0:4", ("--model", "/nowhere/at/all"), "/nowhere/at/all"),
+        ("0:4", ("--device", "cuda:99"), "--device: cuda:99"),
+        ("0:4", ("--device", "abacus"), "--device: 'abacus'"),
     ],
-    ids=["gRPC port", "metrics port", "DHT port", "beyond the model", "empty span", "no model"],
+    ids=[
+        "gRPC port",
+        "metrics port",
+        "DHT port",
+        "beyond the model",
+        "empty span",
+        "no model",
+        "no such GPU",
+        "no device",
+    ],
 )
 def test_a_server_that_cannot_start_says_why_in_one_line_and_exits_with_two(lone, blocks, more, text):
     with socket.socket() as taken:
@@ -201,3 +214,13 @@ def test_a_server_that_cannot_start_says_why_in_one_line_and_exits_with_two(lone
     (line,) = [line for line in log.splitlines() if line.startswith("blockswarm-server:")]
     assert text in line
     assert "Traceback" not in log
+
+
+def test_a_model_that_cannot_be_served_ends_with_two(lone, tiny, tmp_path):
+    other = tmp_path / "other"
+    shutil.copytree(tiny, other)
+    config = json.loads((other / "config.json").read_text())
+    (other / "config.json").write_text(json.dumps({**config, "model_type": "mamba2"}))
+    status, log = run_to_end(lone, "a", "0:4", "--model", str(other))
+    assert status == 2, log
+    assert "mamba2" in log.splitlines()[-1]

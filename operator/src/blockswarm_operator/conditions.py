@@ -122,7 +122,7 @@ def _trouble(server: Server) -> Condition:
             "ModelLoaded", "False", "ImagePullFailed", f"{where} cannot pull its image{said}. {remedy}"
         )
     if reason in _CONFIG:
-        remedy = "correct the Secret, ConfigMap or volume that the spec names"
+        remedy = "correct the Secret or ConfigMap that the spec names"
         return Condition("ModelLoaded", "False", "ConfigError", f"{where} cannot start{said}. {remedy}")
     if reason == "OOMKilled":
         remedy = "raise spec.pod.resources.limits.memory, or lower spec.cache.tokens, or serve fewer blocks"

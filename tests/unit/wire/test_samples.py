@@ -11,6 +11,7 @@ from blockswarm_wire.span import uncovered
 SAMPLES = Path(__file__).resolve().parents[3] / "manifests" / "samples"
 BLOCKS = {
     "smollm2-135m-instruct": 30,
+    "smollm2-from-hub": 30,
     "smollm2-on-kubernetes": 30,
     "llama-3.3-70b": 80,
     "private-model": 32,

@@ -6,7 +6,7 @@ import sys
 import uvloop
 
 from blockswarm_services.server.settings import Settings, parse
-from blockswarm_wire.errors import BlockSwarmError
+from blockswarm_wire.errors import BlockSwarmError, CallerError
 from blockswarm_wire.logs import configure
 
 
@@ -22,7 +22,7 @@ def main() -> None:
         status = uvloop.run(serve(settings))
     except (BlockSwarmError, OSError) as error:
         sys.stderr.write(f"blockswarm-server: {error}\n")
-        status = 2 if isinstance(error, ValueError) else 1
+        status = 2 if isinstance(error, (CallerError, ValueError)) else 1
     sys.stdout.flush()
     sys.stderr.flush()
     # p2pd and gRPC keep threads that can hold up an orderly interpreter exit; everything is closed by now.

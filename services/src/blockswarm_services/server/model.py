@@ -7,6 +7,7 @@ from typing import Any, Self
 import torch
 from torch import nn
 
+from blockswarm_services.server.device import usable_device
 from blockswarm_services.server.kv import LegCache
 from blockswarm_services.server.view import Inert, RangeView
 from blockswarm_wire.errors import InvalidArgument, ServerFault, WrongSpan
@@ -72,17 +73,18 @@ class SpanModel:
             progress: told (what, bytes done, bytes in all) while files are fetched and read.
 
         Raises:
-            InvalidArgument: files are missing or malformed, or the span goes beyond the model.
+            InvalidArgument: files are missing or malformed, the span goes beyond the model, or the device is not there.
             Unsupported: the family cannot be cut into spans.
         """
+        where = usable_device(str(device))
         config = read_config(folder)
         blocks = int(config.num_hidden_layers)
         if span.end > blocks:
             raise InvalidArgument(f"blocks {span} go beyond the model: {folder.origin} has {blocks} blocks")
         part = part_class(model_class(config), span_cut(span))
         model = load_part(folder, part, config, dtype=dtype, progress=progress)
-        if torch.device(device).type != "cpu":
-            model = model.to(device)
+        if where.type != "cpu":
+            model = model.to(where)
         if not deterministic:
             share_linears(model)
         logger.info("span loaded", extra={"model": folder.name, "blocks": str(span)})

@@ -98,11 +98,15 @@ def _parser() -> argparse.ArgumentParser:
         help="type of weights and computation (default: float32)",
     )
     add("--quantization", choices=QUANTIZATIONS, default="none", help="(default: none)")
-    add("--device", default="cpu", help="torch device (default: cpu)")
+    add("--device", default="cpu", help="cpu or cuda (default: cpu)")
     add("--peer", action="append", default=[], metavar="MULTIADDR", help="DHT peer to join; may be repeated")
     add("--directory", action="append", default=[], metavar="TARGET", help="directory that names DHT peers")
     add("--listen", default=f"0.0.0.0:{limits.SERVER_PORT}", help="gRPC host:port; port 0 = any free one")
-    add("--announce", help="host[:port] under which clients reach this server (default: that of --listen)")
+    add(
+        "--announce",
+        help="host[:port] under which clients reach this server (default: --listen's host, or for 0.0.0.0 the address "
+        "of this machine's name)",
+    )
     add("--dht-listen", default=f"0.0.0.0:{limits.SERVER_DHT_PORT}", help="DHT peer host:port")
     add("--dht-announce", help="host under which other DHT peers reach this one (default: --announce's host)")
     add(
