@@ -120,7 +120,7 @@ def _operator() -> CollectorRegistry:
 
     metrics = Metrics()
     metrics.api_requests.labels("patch", "pods", "200").inc()
-    metrics.show_coverage("models", "tiny", {0: 1})
+    metrics.show_coverage(("models", "0123456789"), "tiny", {0: 1})
     metrics.show_replicas("models", "tiny-0", wanted=1, online=1)
     conditions: Iterable[Mapping[str, str]] = [{"type": type_, "status": "True"} for type_ in TYPES]
     metrics.show_conditions("models", "tiny-0", conditions)

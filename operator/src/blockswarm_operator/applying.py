@@ -28,6 +28,10 @@ class PredecessorLeaves(Exception):
     """An object of a child's name belongs to a BlockServer of the same name that is gone: it is collected soon."""
 
 
+Failure = NameTaken | PredecessorLeaves | ApiError
+Failures = (NameTaken, PredecessorLeaves, ApiError)
+
+
 @dataclass(frozen=True, slots=True)
 class _Written:
     """What this process wrote last. `applied`: its hash, "" = it is not known whether the write arrived."""
@@ -45,6 +49,7 @@ class Applier:
         self._cluster = cluster
         self._settings = settings
         self._written: dict[Key, dict[Place, _Written]] = {}
+        self._failed: dict[Key, dict[str, Failure]] = {}
 
     def budgets(self, key: Key) -> dict[str, Budget]:
         """Budgets of the lane by span group. Where the watch is behind, what was written counts as not yet in force."""
@@ -56,35 +61,35 @@ class Applier:
                 found[group] = replace(one, min_available=floor, settled=False)
         return found
 
-    async def apply(self, key: Key, seen: Look) -> tuple[dict[str, str], list[ApiError]]:
+    async def apply(self, key: Key, seen: Look) -> dict[str, Failure]:
         """Budgets, then children; prune the rest.
 
         Returns:
-            BlockServer → why a name of its children is taken; and what failed of single children, which must not keep
-            the pass from the others.
+            BlockServer → why not all of its children are as they shall be. One failure does not keep the pass from the
+            others.
         """
-        errors: list[ApiError] = []
+        failed: dict[str, Failure] = {}
         by_group: dict[str, list[Owner]] = {}
         for one in seen.asks:
             by_group.setdefault(one.group, []).append(owner(one))
-        budgets, taken = self._view.budgets_of(key), dict[str, str]()
+        budgets = self._view.budgets_of(key)
         for group, owners in sorted(by_group.items()):
+            wanted = budget(group, owners, seen.floors.apply[group])
             try:
-                await self._ensure(
-                    key, budget(group, owners, seen.floors.apply[group]), budgets.get(group), owners
-                )
-            except NameTaken as error:
-                taken |= {one.name: str(error) for one in owners}
+                await self._ensure(key, wanted, budgets.get(group), owners)
+            except Failures as error:
+                failed |= {one.name: error for one in owners}
         for one in seen.asks:
             try:
                 await self._children(key, one, seen.steps[one.resource.name].replicas)
-            except NameTaken as error:
-                taken[one.resource.name] = str(error)
-            except PredecessorLeaves as error:
-                logger.info("waits for the garbage collector", extra={"child": str(error)})
-            except ApiError as error:
-                errors.append(error)
-        return taken, errors
+            except Failures as error:
+                failed[one.resource.name] = error
+        self._failed[key] = failed
+        return failed
+
+    def refused(self, key: Key) -> dict[str, str]:
+        """BlockServer → what the last `apply` failed with."""
+        return {name: str(error) for name, error in self._failed.get(key, {}).items()}
 
     def forget(self, key: Key, name: str) -> None:
         """A BlockServer is gone."""
@@ -94,6 +99,7 @@ class Applier:
     def forget_lane(self, key: Key) -> None:
         """A lane has no BlockServer any more."""
         self._written.pop(key, None)
+        self._failed.pop(key, None)
 
     async def _children(self, key: Key, one: Ask, replicas: int) -> None:
         mine = {

@@ -9,24 +9,28 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from blockswarm_operator.coverage import Server
+from blockswarm_operator.coverage import Server, uncovered
 from blockswarm_operator.observed import Budget
 
 
 def keep(servers: Iterable[Server], leaving: Collection[str] = ()) -> list[Server]:
-    """Servers that alone cover every block now covered by those that serve.
+    """Online servers that alone cover every block now covered, and stranded ones while those leave out some block.
 
     Of all such choices: the one with the fewest servers that must go (those on cordoned nodes and those whose uids are
     in `leaving`), else nobody could ever make them go; then the one with the fewest servers; then the youngest.
     """
-    serving = [server for server in servers if server.serves]
-    covered = sorted({block for server in serving for block in server.span.blocks()})
+    servers = list(servers)
+    online = [server for server in servers if server.online]
+    stranded = (
+        [server for server in servers if server.stranded and server.serves] if uncovered(servers) else []
+    )
+    covered = sorted({block for server in online for block in server.span.blocks()})
     # best[i]: cost and choice of covering covered[i:], by the rank (those that must go, servers, age).
     best: list[tuple[tuple[int, int, float], list[Server]]] = [((0, 0, 0.0), [])] * (len(covered) + 1)
     for index in range(len(covered) - 1, -1, -1):
         block = covered[index]
         options = []
-        for server in serving:
+        for server in online:
             if block in server.span:
                 (going, count, age), chosen = best[bisect_left(covered, server.span.end)]
                 goes = server.cordoned or server.pod.uid in leaving
@@ -34,7 +38,7 @@ def keep(servers: Iterable[Server], leaving: Collection[str] = ()) -> list[Serve
                 options.append((cost, server.pod.uid, [server, *chosen]))
         cost, _, chosen = min(options, key=lambda option: option[:2])
         best[index] = (cost, chosen)
-    return best[0][1]
+    return best[0][1] + stranded
 
 
 def floors(

@@ -36,6 +36,18 @@ class Server:
         return self.online or (self.stranded and self._stays)
 
     @property
+    def wavers(self) -> bool:
+        """Whether a probe of it failed, or nothing is heard of its node, while it says itself that it is ONLINE.
+
+        It may be back at once, so it must not be taken for broken; nor may it stand in for another one. A record ends
+        after 30 s, and this with it.
+        """
+        said = self.view is not None and self.view.record is not None and self.view.state is State.ONLINE
+        return (
+            said and self.pod.started and not self.pod.ready and not self.pod.deleting and not self.pod.gone
+        )
+
+    @property
     def cordoned(self) -> bool:
         """Whether its node takes no new pods."""
         return self.node.cordoned
@@ -106,8 +118,21 @@ def coverage(servers: Iterable[Server], num_blocks: int) -> list[int]:
 
 
 def needed(server: Server, servers: Sequence[Server]) -> bool:
-    """Whether some block of a server that serves is held by no other one."""
-    if not server.serves:
+    """Whether sessions would lose something with a server: a block that no other one holds.
+
+    Clients see the servers of one directory only, so a stranded one is needed until those that are online hold every
+    block that is served anywhere, and it stands in for none of them.
+    """
+    if server.stranded:
+        return server.serves and bool(uncovered(servers))
+    if not (server.online or server.wavers):
         return False
-    others = [other.span for other in servers if other.serves and other.pod.uid != server.pod.uid]
+    others = [other.span for other in servers if other.online and other.pod.uid != server.pod.uid]
     return any(not any(block in span for span in others) for block in server.span.blocks())
+
+
+def uncovered(servers: Iterable[Server]) -> set[int]:
+    """Blocks that only stranded servers hold."""
+    serving = [server for server in servers if server.serves]
+    held = {block for server in serving if server.online for block in server.span.blocks()}
+    return {block for server in serving for block in server.span.blocks()} - held

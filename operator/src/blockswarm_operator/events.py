@@ -11,7 +11,7 @@ from blockswarm_operator.conditions import Condition
 _WARNINGS = {
     "InvalidSpec", "Unschedulable", "ImagePullFailed", "ModelInvalid", "OutOfMemory", "CrashLoop", "ConfigError",
     "DirectoryUnreachable", "NoServerOnline", "NoSpareCapacity", "NameTaken", "TemplateChanged", "NodeLost",
-    "GapAllowed",
+    "GapAllowed", "Refused", "CannotEvict",
 }  # fmt: skip
 _NORMAL = {
     ("Ready", "ServerOnline"), ("Ready", "ScaledToZero"), ("Progressing", "RollingOut"), ("Progressing", "Complete"),

@@ -107,12 +107,13 @@ class _Work:
         """kopf looks for kinds once; without the CRD it would wait in silence for ever."""
         namespace = next(iter(self._settings.namespaces), self._settings.lease_namespace)
         while True:
+            why = "there is no such kind: apply the CustomResourceDefinition"
             try:
-                await self._cluster.read("BlockServer", namespace, "")
+                if await self._cluster.read("BlockServer", namespace, "") is not None:
+                    return
             except ApiError as error:
-                logger.warning("the API server does not serve BlockServers yet", extra={"error": str(error)})
-            else:
-                return
+                why = str(error)
+            logger.warning("the API server does not serve BlockServers yet", extra={"error": why})
             await asyncio.sleep(2)
 
     def _changed(self, model: str) -> None:

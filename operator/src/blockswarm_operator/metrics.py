@@ -45,18 +45,22 @@ class Metrics:
         self.leader = gauge("operator_leader", "Whether this replica holds the lease.")
         self.evictions = counter("operator_evictions", "Evictions asked for, by result.", "result")
         self.directory_up = gauge("operator_directory_up", "Whether the directory answered last.")
-        # (namespace, model) → block → servers; (namespace, name) → (wanted, online), and → type → status.
-        self._covered: dict[_Place, dict[int, int]] = {}
+        # (namespace, model id) → label of the model, block → servers.
+        self._covered: dict[_Place, tuple[str, dict[int, int]]] = {}
+        # (namespace, name) → (wanted, online), and → type → status.
         self._counts: dict[_Place, tuple[int, int]] = {}
         self._conditions: dict[_Place, dict[str, str]] = {}
         table(
             "block_coverage",
             "Servers that are online and hold a block.",
-            ("namespace", "model", "block"),
+            ("namespace", "model", "model_id", "block"),
             self._coverage_rows,
         )
         table(
-            "coverage_min", "Least coverage of the wanted blocks.", ("namespace", "model"), self._least_rows
+            "coverage_min",
+            "Least coverage of the wanted blocks.",
+            ("namespace", "model", "model_id"),
+            self._least_rows,
         )
         table("blockserver_replicas", "Wanted servers.", ("namespace", "name"), lambda: self._count_rows(0))
         table(
@@ -84,12 +88,18 @@ class Metrics:
         """Set the numbers of servers of one BlockServer."""
         self._counts[namespace, name] = (wanted, online)
 
-    def show_coverage(self, namespace: str, model: str, counts: Mapping[int, int]) -> None:
-        """Set the coverage of one model: block → servers, for every block that is wanted."""
+    def show_coverage(self, key: tuple[str, str], model: str, counts: Mapping[int, int]) -> None:
+        """Set the coverage of one model.
+
+        Args:
+            key: namespace and id; several models may have one label.
+            model: its label.
+            counts: block → servers, for every block that is wanted.
+        """
         if counts:
-            self._covered[namespace, model] = dict(counts)
+            self._covered[key] = (model, dict(counts))
         else:
-            self._covered.pop((namespace, model), None)
+            self._covered.pop(key, None)
 
     def forget_block_server(self, namespace: str, name: str) -> None:
         """Drop the series of a BlockServer that is gone."""
@@ -97,13 +107,13 @@ class Metrics:
         self._conditions.pop((namespace, name), None)
 
     def _coverage_rows(self) -> Rows:
-        for place, counts in self._covered.items():
+        for (namespace, identity), (model, counts) in self._covered.items():
             for block, count in counts.items():
-                yield (*place, str(block)), count
+                yield (namespace, model, identity, str(block)), count
 
     def _least_rows(self) -> Rows:
-        for place, counts in self._covered.items():
-            yield place, min(counts.values())
+        for (namespace, identity), (model, counts) in self._covered.items():
+            yield (namespace, model, identity), min(counts.values())
 
     def _count_rows(self, which: int) -> Rows:
         for place, counts in self._counts.items():

@@ -16,6 +16,7 @@ SPAN_GROUP = "blockswarm.io/span-group"
 MODEL = "blockswarm.io/model"
 TEMPLATE = "blockswarm.io/template"
 APPLIED = "blockswarm.io/applied"
+CONTAINER = "server"
 OWN_LABELS = (NAME, MANAGED_BY, PART_OF, BLOCK_SERVER, MODEL, SPAN_GROUP)
 DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 SELECTOR = f"{MANAGED_BY}={MANAGER}"

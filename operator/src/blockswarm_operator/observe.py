@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 from blockswarm_operator import names
@@ -66,6 +67,7 @@ def look(
     budgets: Mapping[str, Budget],
     directory: str,
     reachable: bool,
+    refused: Mapping[str, str] = MappingProxyType({}),
 ) -> Look:
     """Decide the next step of every BlockServer of a model and the floors of its budgets.
 
@@ -73,14 +75,15 @@ def look(
         asks: the model's BlockServers.
         directory: the target that servers shall announce themselves to.
         reachable: whether it answers.
+        refused: BlockServer → why its children could not be applied last time.
     """
     servers = join(pods, {one.resource.name: one.span for one in asks}, nodes, views, directory=directory)
     seen = any(server.view is not None and server.view.record is not None for server in servers)
     # That it does not show servers of another directory is no fault of it.
     missing = not seen and any(server.pod.ready and not server.stranded for server in servers)
     blind = not reachable or missing
-    current = {child.block_server: child.replicas for child in children if child.kind == "ReplicaSet"}
-    wanted = [_wanted(one, current.get(one.resource.name)) for one in asks]
+    sets = {child.block_server: child for child in children if child.kind == "ReplicaSet"}
+    wanted = [_wanted(one, sets.get(one.resource.name), refused.get(one.resource.name, "")) for one in asks]
     groups = {one.group for one in asks}
     idle = groups - {s.pod.group for s in servers if s.pod.ready and not s.pod.deleting}
     if blind:
@@ -101,7 +104,7 @@ def look(
     return Look(asks=asks, servers=servers, steps=steps, floors=fenced, blind=blind)
 
 
-def _wanted(one: Ask, current: int | None) -> Wanted:
+def _wanted(one: Ask, there: Child | None, refused: str) -> Wanted:
     spec = one.resource.spec
     assert spec is not None
     return Wanted(
@@ -111,7 +114,8 @@ def _wanted(one: Ask, current: int | None) -> Wanted:
         replicas=spec["replicas"],
         template=one.template_hash,
         allow_gap=spec["update"]["allowGap"],
-        current=current,
+        current=there.replicas if there is not None else None,
+        failure=refused or (there.failure if there is not None else ""),
     )
 
 

@@ -60,7 +60,7 @@ class Child:
     """An object that the operator applied.
 
     `labels`: those that the operator sets. `owners`: uids. `foreign`: managers that own a part of its spec besides us.
-    `replicas`: of a ReplicaSet.
+    `replicas`: of a ReplicaSet. `failure`: why it cannot create pods, "" = it can.
     """
 
     kind: str
@@ -76,6 +76,7 @@ class Child:
     foreign: tuple[str, ...] = ()
     deleting: bool = False
     replicas: int = 0
+    failure: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +95,7 @@ def pod(body: Body) -> Pod:
     labels = meta.get("labels") or {}
     conditions = {item["type"]: item for item in status.get("conditions") or ()}
     scheduled = conditions.get("PodScheduled", {})
-    container: Body = next(iter(status.get("containerStatuses") or ()), {})
+    container = _server_in(status.get("containerStatuses"))
     cost = (meta.get("annotations") or {}).get(names.DELETION_COST)
     return Pod(
         namespace=meta["namespace"],
@@ -171,7 +172,14 @@ def _child(body: Body, kind: str) -> dict[str, Any]:
         "foreign": _foreign(meta.get("managedFields") or ()),
         "deleting": bool(meta.get("deletionTimestamp")),
         "replicas": int((body.get("spec") or {}).get("replicas") or 0),
+        "failure": _failure((body.get("status") or {}).get("conditions") or ()),
     }
+
+
+def _failure(conditions: Any) -> str:
+    """What a ReplicaSet says that cannot create pods: a quota, or an admission webhook."""
+    found = (one for one in conditions if one["type"] == "ReplicaFailure" and one["status"] == "True")
+    return next((str(one.get("message") or one.get("reason") or "")[:500] for one in found), "")
 
 
 def _foreign(entries: Any) -> tuple[str, ...]:
@@ -184,9 +192,15 @@ def _foreign(entries: Any) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
+def _server_in(containers: Any) -> Body:
+    """The server's among containers or their statuses: others may have put theirs beside it."""
+    found: Body = next((one for one in containers or () if one.get("name") == names.CONTAINER), {})
+    return found
+
+
 def _directory(spec: Body) -> str:
     """The server's argument --directory, "" without one."""
-    container: Body = next(iter(spec.get("containers") or ()), {})
+    container = _server_in(spec.get("containers"))
     given = (
         str(word).removeprefix(_OPTION) for word in container.get("args") or () if word.startswith(_OPTION)
     )

@@ -17,7 +17,10 @@ _FIRST_TO_GO = -1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What a BlockServer asks for. `current`: replicas its ReplicaSet has now, None = it does not exist."""
+    """What a BlockServer asks for.
+
+    `current`: replicas its ReplicaSet has now, None = it does not exist. `failure`: why that cannot create pods.
+    """
 
     name: str
     group: str
@@ -26,6 +29,7 @@ class Wanted:
     template: str
     allow_gap: bool = False
     current: int | None = None
+    failure: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,13 +73,19 @@ def _step(one: Wanted, servers: Sequence[Server], surging: str) -> tuple[Step, b
     old = [s for s in alive if s.pod.template != one.template]
     last = [s for s in alive if needed(s, servers) and (s in old or s.cordoned)]
     fresh = [s for s in alive if s not in old and s not in last]
-    pending = next((s.pod.unschedulable for s in fresh if s.pod.unschedulable), "")
     surge = bool(last) and len(last) >= one.replicas > 0
-    waits = surge and bool(surging) and len(alive) <= one.replicas
+    # Servers of a former directory are all needed until there is a whole model in the new one.
+    turns = not all(s.stranded for s in last)
+    waits = surge and turns and bool(surging) and len(alive) <= one.replicas
+    missing = surge and len(alive) <= one.replicas
+    pending = next(
+        (s.pod.unschedulable for s in fresh if s.pod.unschedulable), one.failure if missing else ""
+    )
     target = one.replicas + (1 if surge and not waits else 0)
     if len(alive) > target:
         return _fewer(one, alive, old, target), False
-    starts = surge and not waits and not pending
+    # One that has no room, or cannot start, may never come: the others need not wait for it.
+    starts = surge and not waits and not pending and not any(s.pod.trouble for s in fresh)
     if last and pending and not waits:
         return _no_capacity(one, last[0], target, pending), False
     if waits:
@@ -89,7 +99,7 @@ def _fewer(one: Wanted, alive: list[Server], old: list[Server], target: int) -> 
     order = sorted(
         alive,
         key=lambda s: (
-            s.online, s.pod.ready, s not in old, not s.cordoned, s.sessions, s.pod.created, s.pod.uid,
+            s.online or s.wavers, s.pod.ready, s not in old, not s.cordoned, s.sessions, s.pod.created, s.pod.uid,
         ),
     )  # fmt: skip
     costs = {s.pod.name: _FIRST_TO_GO + rank for rank, s in enumerate(order[: len(alive) - target])}
@@ -98,7 +108,7 @@ def _fewer(one: Wanted, alive: list[Server], old: list[Server], target: int) -> 
     return Step(
         replicas=target if marked else max(current, target),
         costs=costs,
-        hold=any(s.pod.ready for s in alive),
+        hold=any(s.pod.ready or s.wavers for s in alive),
         progress=("Scaling", f"{len(alive)} servers, {target} wanted"),
     )
 
@@ -123,7 +133,7 @@ def _no_capacity(one: Wanted, last: Server, target: int, why: str) -> Step:
 def _next_to_evict(
     one: Wanted, old: list[Server], fresh: list[Server], servers: Sequence[Server]
 ) -> Pod | None:
-    broken = next((s.pod for s in old if not s.pod.ready), None)
+    broken = next((s.pod for s in old if not s.pod.ready and not s.wavers), None)
     if broken is not None:
         return broken
     if len(old) + len(fresh) < one.replicas or not all(s.online for s in fresh):

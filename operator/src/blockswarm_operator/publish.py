@@ -5,7 +5,8 @@ from collections.abc import Collection, Iterable, Mapping
 from blockswarm_operator.coverage import Server
 from blockswarm_wire.record import ServerRecord, ServerView, State, Statement
 
-REFRESH_SECONDS = 20.0
+# A quiet model is looked at every 15 s, and a statement lasts 30 s.
+REFRESH_SECONDS = 10.0
 
 
 def statements(

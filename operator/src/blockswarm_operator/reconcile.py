@@ -3,15 +3,17 @@
 import asyncio
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from blockswarm_operator import names
 from blockswarm_operator.applying import Applier
 from blockswarm_operator.cluster import ApiError, Cluster
+from blockswarm_operator.coverage import Server
 from blockswarm_operator.directory import Directory
 from blockswarm_operator.metrics import Metrics
 from blockswarm_operator.observe import Ask, Look, ask, look
+from blockswarm_operator.observed import Pod
 from blockswarm_operator.settings import Settings
 from blockswarm_operator.stating import Speaker
 from blockswarm_operator.telling import Teller
@@ -36,8 +38,8 @@ class Reconciler:
         self._applier = Applier(view, cluster, settings)
         self._speaker = Speaker(view, directory)
         self._teller = Teller(cluster, settings, metrics)
-        # Lane → label of the model and names of its BlockServers, to forget them when they are gone.
-        self._known: dict[Key, tuple[str, set[str]]] = {}
+        # Lane → names of its BlockServers, to forget them when they are gone.
+        self._known: dict[Key, set[str]] = {}
 
     async def __call__(self, key: Key) -> float | None:
         """One pass. Returns when to look again without being poked; None = the model has no BlockServer any more."""
@@ -46,6 +48,7 @@ class Reconciler:
         await self._forget(key, {one.name for one in resources})
         if not resources:
             return None
+        self._known[key] = {one.name for one in resources}
         for one in resources:
             if one.spec is None:
                 await self._teller.tell_refused(one)
@@ -73,45 +76,60 @@ class Reconciler:
             budgets=self._applier.budgets(key),
             directory=self._settings.directory,
             reachable=known.reachable,
+            refused=self._applier.refused(key),
         )
-        self._known[key] = (model, {one.resource.name for one in asks})
         self._teller.show_coverage(key, model, seen)
         stated = asyncio.create_task(self._speaker.state(key, seen))
         try:
-            taken, errors = await self._applier.apply(key, seen)
-            refused_once = await self._release(seen)
+            failed = await self._applier.apply(key, seen)
+            kept, refused_once = await self._release(seen, failed)
             for one in asks:
                 name = one.resource.name
-                await self._teller.tell(
-                    one, seen, foreign=self._foreign(key, name), taken=taken.get(name, "")
-                )
+                foreign, failure = self._foreign(key, name), failed.get(name)
+                await self._teller.tell(one, seen, foreign=foreign, failure=failure, kept=kept.get(name))
         finally:
             await asyncio.gather(stated, return_exceptions=True)
+        errors = [error for error in (*failed.values(), *kept.values()) if isinstance(error, ApiError)]
         if errors:
             raise errors[0]
         if not stated.result() or refused_once or seen.floors.waiting or any(s.lost for s in seen.servers):
             return _SOON
         return _LATER
 
-    async def _release(self, seen: Look) -> bool:
-        """Mark pods that scaling down shall take, and ask for evictions. True: some budget refused."""
+    async def _release(self, seen: Look, failed: Collection[str]) -> tuple[dict[str, ApiError], bool]:
+        """Mark pods that scaling down shall take, and ask for evictions.
+
+        A BlockServer that `failed` names lets none go: its ReplicaSet would make pods of the old template again.
+
+        Returns:
+            BlockServer → why its pod could not leave; and whether some budget refused for now.
+        """
+        kept: dict[str, ApiError] = {}
         refused_once = False
         for one in seen.asks:
-            step = seen.steps[one.resource.name]
-            for server in seen.servers_of(one.resource.name):
-                cost = step.costs.get(server.pod.name)
-                if cost != server.pod.deletion_cost and not server.pod.deleting:
-                    note = {names.DELETION_COST: None if cost is None else str(cost)}
-                    await self._annotate(server.pod.namespace, server.pod.name, server.pod.uid, note)
-            if step.evict is None:
+            name = one.resource.name
+            if name in failed:
                 continue
-            allowed = await self._cluster.evict(step.evict.namespace, step.evict.name, step.evict.uid)
-            self._metrics.evictions.labels("allowed" if allowed else "refused").inc()
-            refused_once |= not allowed
-            logger.info(
-                "eviction", extra={"pod": step.evict.name, "server": step.evict.uid, "allowed": allowed}
-            )
-        return refused_once
+            try:
+                await self._mark(seen.servers_of(name), seen.steps[name].costs)
+                leaver = seen.steps[name].evict
+                refused_once |= leaver is not None and not await self._evict(leaver)
+            except ApiError as error:
+                kept[name] = error
+        return kept, refused_once
+
+    async def _mark(self, servers: Sequence[Server], costs: Mapping[str, int]) -> None:
+        for server in servers:
+            pod, cost = server.pod, costs.get(server.pod.name)
+            if cost != pod.deletion_cost and not pod.deleting:
+                note = {names.DELETION_COST: None if cost is None else str(cost)}
+                await self._annotate(pod.namespace, pod.name, pod.uid, note)
+
+    async def _evict(self, pod: Pod) -> bool:
+        allowed = await self._cluster.evict(pod.namespace, pod.name, pod.uid)
+        self._metrics.evictions.labels("allowed" if allowed else "refused").inc()
+        logger.info("eviction", extra={"pod": pod.name, "server": pod.uid, "allowed": allowed})
+        return allowed
 
     async def _annotate(self, namespace: str, name: str, uid: str, notes: Mapping[str, Any]) -> None:
         try:
@@ -127,13 +145,14 @@ class Reconciler:
 
     async def _forget(self, key: Key, there: set[str]) -> None:
         """Drop what is known of BlockServers that are gone, and of the model when it has none left."""
-        model, before = self._known.get(key, ("", set()))
-        for name in before - there:
-            self._teller.forget(key[0], name)
+        for name in self._known.get(key, set()) - there:
             self._applier.forget(key, name)
+            # One that became readable, or was made anew for another model, lives on in another lane.
+            if not self._view.has(key[0], name):
+                self._teller.forget(key[0], name)
         if not there:
             await self._directory.leave(key[1])
-            self._metrics.show_coverage(key[0], model, {})
+            self._metrics.show_coverage(key, "", {})
             self._speaker.forget(key)
             self._applier.forget_lane(key)
             self._known.pop(key, None)

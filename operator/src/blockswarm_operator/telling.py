@@ -11,6 +11,7 @@ from blockswarm_operator import events
 from blockswarm_operator.cluster import ApiError, Cluster
 from blockswarm_operator.conditions import Condition, conditions, dated, refused, while_blind, worst
 from blockswarm_operator.coverage import Server, coverage
+from blockswarm_operator.failures import with_failures
 from blockswarm_operator.metrics import Metrics
 from blockswarm_operator.observe import Ask, Look
 from blockswarm_operator.settings import Settings
@@ -41,12 +42,21 @@ class Teller:
         self._metrics = metrics
         self._memories: dict[tuple[str, str], _Memory] = {}
 
-    async def tell(self, one: Ask, seen: Look, *, foreign: Sequence[str], taken: str) -> None:
+    async def tell(
+        self,
+        one: Ask,
+        seen: Look,
+        *,
+        foreign: Sequence[str],
+        failure: Exception | None = None,
+        kept: Exception | None = None,
+    ) -> None:
         """Tell about a BlockServer.
 
         Args:
             foreign: managers that changed its ReplicaSet.
-            taken: why a name of its children is taken, "" = none is.
+            failure: why its children are not as they shall be.
+            kept: why a pod of it could not leave.
         """
         resource, servers, memory = (
             one.resource,
@@ -65,8 +75,7 @@ class Teller:
         )
         if seen.blind:
             found = while_blind(found, servers, before.get("conditions") or ())
-        if taken:
-            found = [Condition("Accepted", "False", "NameTaken", taken), *found[1:]]
+        found = with_failures(found, failure=failure, kept=kept)
         after = status(
             resource.name,
             one.span,
@@ -106,7 +115,7 @@ class Teller:
             for block in one.span.blocks()
         }
         counts = coverage(seen.servers, max(wanted, default=-1) + 1)
-        self._metrics.show_coverage(key[0], model, {block: counts[block] for block in sorted(wanted)})
+        self._metrics.show_coverage(key, model, {block: counts[block] for block in sorted(wanted)})
 
     def forget(self, namespace: str, name: str) -> None:
         """A BlockServer is gone."""

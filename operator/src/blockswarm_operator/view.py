@@ -41,6 +41,11 @@ class View:
         found = [one for one in _all(self.resources, key) if not one.deleting]
         return sorted(found, key=lambda one: one.name)
 
+    def has(self, namespace: str, name: str) -> bool:
+        """Whether there is a BlockServer of that name."""
+        keys = (key for key in self.resources if key[0] == namespace)
+        return any(one.name == name for key in keys for one in self.resources_of(key))
+
     def pods_of(self, key: Key) -> list[Pod]:
         """Pods of the lane."""
         return _all(self.pods, key)

@@ -262,7 +262,7 @@ class World:
                 continue
             elif status["phase"] == "Pending":
                 status["phase"], status["podIP"] = "Running", "10.0.0.9"
-                status["containerStatuses"] = [{"state": {"running": {"startedAt": "…"}}}]
+                status["containerStatuses"] = [{"name": "server", "state": {"running": {"startedAt": "…"}}}]
             elif uid not in self.announced:
                 self.announced.add(uid)
             elif not _ready(body):

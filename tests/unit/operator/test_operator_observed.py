@@ -5,6 +5,9 @@ import pytest
 from blockswarm_operator import names
 from blockswarm_operator.observed import Node, budget, child, node, pod, seconds
 
+# A service mesh puts its container first.
+_SIDECAR = {"name": "mesh", "state": {"waiting": {"reason": "ErrImagePull"}}, "restartCount": 7}
+
 
 def _pod(*, container=None, conditions=(), spec=None, status=None, **meta):
     return {
@@ -26,7 +29,7 @@ def _pod(*, container=None, conditions=(), spec=None, status=None, **meta):
             "phase": "Running",
             "podIP": "10.1.2.3",
             "conditions": list(conditions),
-            "containerStatuses": [container] if container else [],
+            "containerStatuses": [_SIDECAR, {"name": "server", **container}] if container else [],
             **(status or {}),
         },
     }
@@ -148,7 +151,9 @@ def test_of_a_long_log_the_last_whole_lines_are_kept(log, kept):
 def test_the_directory_of_a_server_is_read_from_its_command():
     body = _pod()
     assert pod(body).directory == ""
-    body["spec"]["containers"] = [{"args": ["--name=x", "--directory=dns:///a:1", "--dtype=float32"]}]
+    sidecar, server = {"name": "mesh", "args": ["--directory=/etc"]}, {"name": "server"}
+    server["args"] = ["--name=x", "--directory=dns:///a:1", "--dtype=float32"]
+    body["spec"]["containers"] = [sidecar, server]
     assert pod(body).directory == "dns:///a:1"
 
 

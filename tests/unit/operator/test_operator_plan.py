@@ -1,5 +1,7 @@
 """The next step of each BlockServer, one table a situation: nothing leaves before somebody holds its blocks."""
 
+from dataclasses import replace
+
 import pytest
 from operator_objects import server
 
@@ -257,3 +259,83 @@ def test_a_substitute_for_which_there_is_no_room_keeps_nobody_waiting():
     steps = plan(wanted, [_old("a1", bs="a"), waits, server("b1", "10:20", bs="b", template="old")])
     assert steps["a"].stuck
     assert steps["b"].replicas == 2
+
+
+@pytest.mark.parametrize("trouble", [None, ("ErrImagePull", "no such image")])
+def test_a_substitute_that_cannot_start_keeps_nobody_waiting(trouble):
+    wanted = [_wanted("first"), _wanted("second", span="10:20")]
+    servers = [
+        _old("a", bs="first"),
+        _loading("a2", bs="first", trouble=trouble),
+        _old("b", span="10:20", bs="second"),
+    ]
+    steps = plan(wanted, servers)
+    assert steps["second"].replicas == (1 if trouble is None else 2)
+
+
+def test_a_replica_set_that_cannot_create_the_substitute_is_no_spare_capacity():
+    quota = "exceeded quota: gpus, requested: pods=1"
+    step = _step([_old("a")], failure=quota, current=2)
+    assert (step.replicas, step.evict, step.progress[0], step.stuck) == (2, None, "NoSpareCapacity", True)
+    assert quota in step.progress[1]
+    gap = _step([_old("a")], failure=quota, current=2, allow_gap=True)
+    assert _evicted(gap) == "a"
+    # What it said about pods that it could not create in other times is no reason to stop.
+    assert _step([_old("a"), _new("b")], failure=quota, current=2).costs.keys() == {"a"}
+
+
+# --- servers that waver -----------------------------------------------------------------------------------------------
+
+
+def _wavering(name, **values):
+    """Its probe failed just now; it says itself that it is ONLINE."""
+    return server(name, ready=False, **values)
+
+
+def test_the_last_server_that_wavers_while_its_substitute_loads_stays():
+    step = _step([_wavering("a", template="old"), _loading("b")], current=2)
+    assert (step.replicas, step.evict, dict(step.costs)) == (2, None, {})
+
+
+def test_the_last_server_that_wavers_is_not_taken_for_broken():
+    step = _step([_wavering("a", template="old")])
+    assert (step.replicas, step.evict) == (2, None)
+    # Once nobody hears of it any more, it is.
+    assert _evicted(_step([_loading("a", template="old")])) == "a"
+
+
+def test_of_too_many_servers_one_that_wavers_goes_after_those_that_never_came():
+    step = _step([_wavering("a"), _loading("b"), _loading("c")], replicas=2, current=3)
+    assert "a" not in step.costs
+    assert step.hold
+
+
+def test_one_that_wavers_stands_in_for_nobody():
+    step = _step([_old("a"), _wavering("b")], replicas=2, current=2)
+    assert (step.evict, dict(step.costs)) == (None, {})
+
+
+# --- servers of a former directory ------------------------------------------------------------------------------------
+
+
+def _away(name, span="0:10", **values):
+    return replace(server(name, span, state=None, template="old", **values), stranded=True)
+
+
+def test_servers_of_a_former_directory_stay_until_there_is_a_whole_model_in_the_new_one():
+    wanted = [_wanted("first", current=2), _wanted("second", span="10:20", current=1)]
+    servers = [_away("a", bs="first"), _new("a2", bs="first"), _away("b", "10:20", bs="second")]
+    steps = plan(wanted, servers)
+    assert (steps["first"].replicas, dict(steps["first"].costs)) == (2, {})
+    assert steps["second"].replicas == 2
+    steps = plan(
+        [wanted[0], _wanted("second", span="10:20", current=2)],
+        [*servers, _new("b2", span="10:20", bs="second")],
+    )
+    assert {name: step.costs.keys() for name, step in steps.items()} == {"first": {"a"}, "second": {"b"}}
+
+
+def test_their_substitutes_come_all_at_once():
+    wanted = [_wanted("first"), _wanted("second", span="10:20")]
+    steps = plan(wanted, [_away("a", bs="first"), _away("b", "10:20", bs="second")])
+    assert [step.replicas for step in steps.values()] == [2, 2]

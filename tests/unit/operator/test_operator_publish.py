@@ -97,3 +97,13 @@ def test_nothing_else_is_taken_back():
     assert (
         due({}, {"a": JOINING, "b": replace(OFFLINE, server_id="b")}, staying={"a", "b"}, now=NOW + 1) == {}
     )
+
+
+def test_what_is_stated_never_lapses_while_it_is_true():
+    """A quiet model is looked at every 15 s."""
+    sent: dict[str, Statement] = {}
+    for now in range(int(NOW), int(NOW) + 120, 15):
+        assert all(statement.expires_at > now for statement in sent.values())
+        said = statements([server("a", cordoned=True)], {}, vanished=(), dead=(), now=now)
+        sent |= due(said, sent, staying={"uid-a"}, now=now)
+    assert sent

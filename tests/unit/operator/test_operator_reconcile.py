@@ -6,8 +6,10 @@ from operator_world import World
 
 from blockswarm_operator import names
 from blockswarm_operator.cluster import ApiError
+from blockswarm_operator.handlers import resource
 from blockswarm_operator.settings import Settings
 from blockswarm_wire.record import State
+from blockswarm_wire.span import Span
 
 ROOM = {"node-1": 4, "node-2": 4, "node-3": 4}
 WITH_POLICY = Settings(directory=SETTINGS.directory, server_image=SETTINGS.server_image, network_policy=True)
@@ -227,6 +229,10 @@ def test_an_unreadable_block_server_is_told_and_what_runs_stays():
     writes = len(world.writes)
     world.operate()
     assert len(world.writes) == writes
+    del world.block_servers["first"]
+    world.view.resources = {key: [] for key in world.view.resources}
+    world.operate()
+    assert not _series(world, "blockserver_condition")
 
 
 def test_one_child_that_is_refused_does_not_keep_the_pass_from_the_others(monkeypatch):
@@ -249,6 +255,89 @@ def test_one_child_that_is_refused_does_not_keep_the_pass_from_the_others(monkey
         world.watch()
         world.operate()
     assert world.failures
+    assert world.condition("second", "Ready") == ("True", "ServerOnline")
+
+
+def _denying(world, monkeypatch, method, error, of):
+    """Calls of one method that are about `of` get this answer."""
+    real = getattr(world, method)
+
+    async def call(*arguments):
+        subject = arguments[0]["metadata"]["name"] if isinstance(arguments[0], dict) else arguments[1]
+        if subject.startswith(of) and (method != "apply" or arguments[0]["kind"] != "Service"):
+            raise error
+        return await real(*arguments)
+
+    monkeypatch.setattr(world, method, call)
+
+
+def _work(world, rounds=8):
+    for _ in range(rounds):
+        world.run_replica_sets()
+        world.schedule()
+        world.run_kubelets()
+        world.run_budgets()
+        world.watch()
+        world.operate()
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_while_the_new_template_is_refused_no_server_of_the_old_one_goes(monkeypatch, replicas):
+    world = _world(
+        block_server("first", replicas=replicas), block_server("second", blocks={"start": 10, "end": 20})
+    )
+    pods = {body["metadata"]["uid"] for body in world.pods_of("first")}
+    refusal = ApiError(
+        422, "spec.template.spec.containers[0].resources.requests: must be less than the limit"
+    )
+    _denying(world, monkeypatch, "apply", refusal, "first")
+    world.change("first", restart="x")
+    world.change("second", restart="x")
+    _work(world, 20)
+    assert {body["metadata"]["uid"] for body in world.pods_of("first")} == pods
+    assert world.condition("first", "Accepted") == ("False", "Refused")
+    assert world.status("first")["reason"] == "Refused"
+    assert "Refused" in _told(world)
+    assert world.failures
+    assert world.up_to_date("second")
+    # And once the API server takes it, all goes on.
+    monkeypatch.undo()
+    _work(world, 20)
+    assert world.up_to_date("first")
+    assert world.condition("first", "Accepted") == ("True", "Valid")
+
+
+def test_a_server_error_while_applying_lets_nobody_go_and_alarms_nobody(monkeypatch):
+    world = _world(block_server("first", replicas=2))
+    pods = {body["metadata"]["uid"] for body in world.pods_of("first")}
+    _denying(world, monkeypatch, "apply", ApiError(503, "etcd leader changed"), "first")
+    world.change("first", restart="x")
+    _work(world)
+    assert {body["metadata"]["uid"] for body in world.pods_of("first")} == pods
+    assert world.condition("first", "Accepted") == ("True", "Valid")
+
+
+def test_an_eviction_that_is_refused_for_good_is_told_and_stops_nobody_else(monkeypatch):
+    world = _world(block_server("first", replicas=2), block_server("second", blocks={"start": 10, "end": 20}))
+    text = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
+    _denying(world, monkeypatch, "evict", ApiError(500, text), "first")
+    world.change("first", restart="x")
+    world.change("second", restart="x")
+    _work(world, 20)
+    assert world.condition("first", "Progressing") == ("False", "CannotEvict")
+    assert world.status("first")["observedGeneration"] == 2
+    assert world.up_to_date("second")
+
+
+def test_a_budget_that_is_refused_keeps_its_servers_and_stops_nobody_else(monkeypatch):
+    world = World(ROOM)
+    world.put(block_server("first"))
+    world.put(block_server("second", blocks={"start": 10, "end": 20}))
+    (lane,) = {resource(body)[0] for body in world.block_servers.values()}
+    group = names.budget_name(names.span_group(lane[1], Span(0, 10)))
+    _denying(world, monkeypatch, "apply", ApiError(403, "exceeded quota"), group)
+    _work(world)
+    assert world.condition("first", "Accepted") == ("False", "Refused")
     assert world.condition("second", "Ready") == ("True", "ServerOnline")
 
 
@@ -530,9 +619,16 @@ def test_of_a_deleted_block_server_nothing_is_remembered():
 
 def test_metrics_tell_coverage():
     world = _world(block_server(replicas=2), block_server("second", blocks={"start": 8, "end": 12}))
-    found = {int(block): value for (_, _, block), value in _series(world, "block_coverage").items()}
+    found = {int(block): value for (*_, block), value in _series(world, "block_coverage").items()}
     assert found == {**dict.fromkeys(range(8), 2), 8: 3, 9: 3, 10: 1, 11: 1}
     assert list(_series(world, "coverage_min").values()) == [1]
+
+
+def test_models_of_one_label_have_coverage_of_their_own():
+    world = _world(block_server(), block_server("other", dtype="bfloat16"))
+    found = {identity: value for (*_, identity), value in _series(world, "coverage_min").items()}
+    assert len(found) == 2
+    assert set(found.values()) == {1}
 
 
 def test_metrics_tell_servers_and_conditions():

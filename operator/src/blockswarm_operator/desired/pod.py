@@ -73,7 +73,7 @@ def _container(spec: Spec, settings: Settings) -> Manifest:
     if gpu:
         resources["limits"] = {**resources.get("limits", {}), gpu["resource"]: str(gpu["count"])}
     return {
-        "name": "server",
+        "name": names.CONTAINER,
         "image": surface.get("image", settings.server_image),
         "imagePullPolicy": settings.pull_policy,
         "command": ["blockswarm-server"],
