@@ -60,8 +60,13 @@ class Run:
 
     def stop(self) -> Self:
         """Let it end after its present token."""
-        self.generator.pod.write(f"stop-{self.number}", "{}")
+        self.cancel()
         return self.finish()
+
+    def cancel(self) -> None:
+        """Let it end, whenever that is: the application makes one run after the other."""
+        if not self.ended:
+            self.generator.pod.write(f"stop-{self.number}", "{}")
 
     def _until(self, done: Any, what: str, *, timeout: float) -> None:
         state = self.generator.pod.state
