@@ -60,11 +60,10 @@ class Run:
 
     def stop(self) -> Self:
         """Let it end after its present token."""
-        self.cancel()
+        self._cancel()
         return self.finish()
 
-    def cancel(self) -> None:
-        """Let it end, whenever that is: the application makes one run after the other."""
+    def _cancel(self) -> None:
         if not self.ended:
             self.generator.pod.write(f"stop-{self.number}", "{}")
 
@@ -113,7 +112,12 @@ class Generator:
         self.pod.__exit__(*error)
 
     def begin(self, prompt: list[int], *, tokens: int, pace: float = 0.0) -> Run:
-        """Begin a generation of at most `tokens` tokens, with a pause of `pace` seconds after each."""
+        """Begin a generation of at most `tokens` tokens, with a pause of `pace` seconds after each.
+
+        The application makes one after the other: those that failed tests have left are ended.
+        """
+        for left in self._runs.values():
+            left._cancel()
         run = Run(self, len(self._runs) + 1, pace)
         self._runs[run.number] = run
         order = {"prompt": prompt, "tokens": tokens, "pace": pace}
