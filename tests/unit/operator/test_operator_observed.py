@@ -151,8 +151,8 @@ def test_of_a_long_log_the_last_whole_lines_are_kept(log, kept):
 def test_the_directory_of_a_server_is_read_from_its_command():
     body = _pod()
     assert pod(body).directory == ""
-    sidecar, server = {"name": "mesh", "args": ["--directory=/etc"]}, {"name": "server"}
-    server["args"] = ["--name=x", "--directory=dns:///a:1", "--dtype=float32"]
+    sidecar = {"name": "mesh", "args": ["--directory=/etc"]}
+    server = {"name": "server", "args": ["--name=x", "--directory=dns:///a:1", "--dtype=float32"]}
     body["spec"]["containers"] = [sidecar, server]
     assert pod(body).directory == "dns:///a:1"
 
