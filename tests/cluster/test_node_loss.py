@@ -41,16 +41,42 @@ class ReadyWatch:
                 self.left = time.time()
 
 
+@pytest.fixture
+def spread(swarm, chart):
+    """Every node has a directory pod, also after a test that emptied some."""
+    stateful_set = f"statefulset/{chart.name}-directory"
+    chart.kubectl.run("rollout", "restart", stateful_set)
+    chart.kubectl.run("rollout", "status", stateful_set, f"--timeout={DEADLINE:.0f}s", timeout=DEADLINE + 30)
+    swarm.settle()
+
+
+def _directories(chart):
+    """Node → address of its directory pod."""
+    pods = [chart.kubectl.get("pod", name) for name in chart.directory_pods()]
+    return {pod["spec"]["nodeName"]: pod["status"]["podIP"] for pod in pods}
+
+
+def _leader_node(chart):
+    return chart.kubectl.get("pod", chart.leader())["spec"]["nodeName"]
+
+
+def _lead_from(swarm, chart, nodes):
+    """Let an operator on one of these nodes lead. Returns its node."""
+    while _leader_node(chart) not in nodes:
+        leader = chart.leader()
+        chart.kubectl.delete("pod", leader)
+        swarm.wait(lambda leader=leader: chart.leader() not in ("", leader), "another operator leads")
+        swarm.settle()
+    return _leader_node(chart)
+
+
 @pytest.mark.parametrize("holds", ["the operator that works", "no operator that works"])
-def test_power_loss(holds, cluster, swarm, chart, images, note):
+def test_power_loss(holds, cluster, swarm, chart, images, note, spread):
     """Every node has a directory pod, so that one of them is always lost too."""
-    leader = chart.kubectl.get("pod", chart.leader())["spec"]["nodeName"]
     nodes = sorted({pod["spec"]["nodeName"] for pod in swarm.pods()})
+    leader = _lead_from(swarm, chart, nodes)
     node = leader if holds == "the operator that works" else next(name for name in nodes if name != leader)
-    directories = {
-        pod["spec"]["nodeName"]: pod["status"]["podIP"]
-        for pod in (chart.kubectl.get("pod", name) for name in chart.directory_pods())
-    }
+    directories = _directories(chart)
     assert node in directories, f"no directory pod on {node}: {directories}"
     watcher, address = next((name, ip) for name, ip in directories.items() if name != node)
     lost = {pod["metadata"]["uid"]: pod for pod in swarm.pods() if pod["spec"]["nodeName"] == node}
