@@ -37,6 +37,7 @@ def conditions(
     template: str,
     directory: bool,
     foreign: Sequence[str],
+    reachable: bool = True,
 ) -> list[Condition]:
     """All conditions of one BlockServer.
 
@@ -45,14 +46,15 @@ def conditions(
         servers: of this BlockServer.
         step: what happens now.
         template: hash of the newest template.
-        directory: whether the directory could be asked.
+        directory: whether the directory can be believed.
+        reachable: whether it answers.
         foreign: managers that changed the template besides the operator.
     """
     return [
         Condition("Accepted", "True", "Valid", "the resource is valid"),
         _scheduled(replicas, servers),
         _loaded(replicas, servers),
-        _published(replicas, servers, directory),
+        _published(replicas, servers, directory, reachable),
         _ready(replicas, servers, template),
         _progressing(step),
         _drifted(foreign),
@@ -141,7 +143,10 @@ def _trouble(server: Server) -> Condition:
     return Condition("ModelLoaded", "False", "CrashLoop", f"{where} ended with {reason}{said}. {remedy}")
 
 
-def _published(replicas: int, servers: Sequence[Server], directory: bool) -> Condition:
+def _published(replicas: int, servers: Sequence[Server], directory: bool, reachable: bool) -> Condition:
+    if not directory and reachable:
+        text = "servers are Ready that the directory does not show: they have just begun, or it has lost its memory"
+        return Condition("Published", "Unknown", "NotYetSeen", f"{text}. It knows them within 15 s")
     if not directory:
         text = "the directory does not answer: the last plan stands. Look at the pods of the directory"
         return Condition("Published", "Unknown", "DirectoryUnreachable", text)

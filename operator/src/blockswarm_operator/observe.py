@@ -34,13 +34,17 @@ class Ask:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """What is, and what to do about it. `blind`: the directory cannot be believed now, so the last plan stands."""
+    """What is, and what to do about it.
+
+    `blind`: the directory cannot be believed now, so the last plan stands. `reachable`: whether it answers.
+    """
 
     asks: Sequence[Ask]
     servers: Sequence[Server]
     steps: Mapping[str, Step]
     floors: Floors
     blind: bool
+    reachable: bool
 
     def servers_of(self, name: str) -> list[Server]:
         """Servers of one BlockServer."""
@@ -101,7 +105,7 @@ def look(
         if not all_hold(asked, budgets, idle=idle):
             steps = {one.name: _not_yet(steps[one.name], one) for one in wanted}
     fenced = fence(asked, budgets, idle=idle, blind=blind)
-    return Look(asks=asks, servers=servers, steps=steps, floors=fenced, blind=blind)
+    return Look(asks=asks, servers=servers, steps=steps, floors=fenced, blind=blind, reachable=reachable)
 
 
 def _wanted(one: Ask, there: Child | None, refused: str) -> Wanted:
@@ -121,7 +125,7 @@ def _wanted(one: Ask, there: Child | None, refused: str) -> Wanted:
 
 def _as_it_was(one: Wanted) -> Step:
     """More servers may be started while the directory is away, but none is stopped."""
-    text = "the directory does not answer: nothing is stopped or replaced until it does"
+    text = "the directory does not answer, or does not show servers that are Ready: nothing is stopped or replaced"
     if one.current is None or one.current <= one.replicas:
         return Step(replicas=one.replicas, progress=("Waiting", text))
     return Step(replicas=one.current if one.replicas else 0, progress=("Waiting", text))

@@ -71,6 +71,7 @@ class Teller:
             seen.steps[resource.name],
             template=template,
             directory=not seen.blind,
+            reachable=seen.reachable,
             foreign=foreign,
         )
         if seen.blind:

@@ -14,8 +14,10 @@ DONE = Step(replicas=1)
 FULL = "0/3 nodes are available: 3 Insufficient memory."
 
 
-def _all(*servers, replicas=1, step=DONE, directory=True, foreign=()):
-    found = conditions(replicas, servers, step, template="new", directory=directory, foreign=foreign)
+def _all(*servers, replicas=1, step=DONE, directory=True, reachable=True, foreign=()):
+    found = conditions(
+        replicas, servers, step, template="new", directory=directory, reachable=reachable, foreign=foreign
+    )
     assert tuple(one.type for one in found) == TYPES
     return {one.type: one for one in found}
 
@@ -110,17 +112,19 @@ def test_what_happened_to_a_server_before_it_served_is_history():
 
 
 @pytest.mark.parametrize(
-    ("servers", "directory", "status", "reason"),
+    ("servers", "directory", "reachable", "status", "reason"),
     [
-        ([server("a")], True, "True", "Online"),
-        ([server("a"), _down("b")], True, "True", "Online"),
-        ([server("a", state=State.JOINING)], True, "False", "NotYetOnline"),
-        ([], True, "False", "NotYetOnline"),
-        ([server("a")], False, "Unknown", "DirectoryUnreachable"),
+        ([server("a")], True, True, "True", "Online"),
+        ([server("a"), _down("b")], True, True, "True", "Online"),
+        ([server("a", state=State.JOINING)], True, True, "False", "NotYetOnline"),
+        ([], True, True, "False", "NotYetOnline"),
+        ([server("a")], False, False, "Unknown", "DirectoryUnreachable"),
+        # For a moment after the first start of a model, or after all directories began anew.
+        ([server("a", state=None)], False, True, "Unknown", "NotYetSeen"),
     ],
 )
-def test_published(servers, directory, status, reason):
-    found = _all(*servers, directory=directory)["Published"]
+def test_published(servers, directory, reachable, status, reason):
+    found = _all(*servers, directory=directory, reachable=reachable)["Published"]
     assert (found.status, found.reason) == (status, reason)
 
 
