@@ -2,6 +2,7 @@
 
 import threading
 import time
+import traceback
 from datetime import UTC, datetime
 from typing import Any
 
@@ -53,8 +54,8 @@ class FakeNode:
                 pods = {pod["metadata"]["uid"]: pod for pod in found.json()["items"]} if found.ok else None
                 if pods is not None:
                     self._look_after(pods)
-            except OSError:
-                continue
+            except Exception:  # a node that is late does less harm than one that is gone
+                traceback.print_exc()
 
     def _look_after(self, pods: dict[str, Object]) -> None:
         for uid in self._serving.keys() - pods.keys():

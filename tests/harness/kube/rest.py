@@ -58,11 +58,11 @@ class Rest:
                 connection.request(method, path, data, headers)
                 response = connection.getresponse()
                 return Answer(response.status, response.read())
-            except (http.client.HTTPException, OSError):
+            except (http.client.HTTPException, OSError) as error:
                 # The proxy closes idle connections: a fresh one tells whether that was all.
                 connection.close()
                 if last:
-                    raise
+                    raise OSError(f"{method} {path}: {error!r}") from error
         raise AssertionError
 
     def _connection(self) -> http.client.HTTPConnection:
