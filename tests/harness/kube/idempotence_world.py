@@ -97,12 +97,13 @@ class World:
         self.wait_quiet()
 
     def wait_quiet(self) -> None:
-        """Wait until some passes in a row wrote nothing."""
+        """Wait until some passes in a row wrote nothing. An operator that was killed is started again."""
 
         def quiet() -> bool:
+            self._revive()
             before = len(self.proxy.writes)
             self.idle_passes(3)
-            return len(self.proxy.writes) == before
+            return self.operator.runs() and len(self.proxy.writes) == before
 
         until(quiet, "passes that write nothing", timeout=60, every=0.0, state=self.state)
 
@@ -110,8 +111,7 @@ class World:
         """Wait until all is as in a former snapshot and stays so. An operator that was killed is started again."""
 
         def same() -> bool:
-            if not self.operator.runs():
-                self.operator.start()
+            self._revive()
             return self.snapshots.comparable() == wanted
 
         try:
@@ -123,11 +123,21 @@ class World:
             raise AssertionError(f"{error}\n{_differences(wanted, found)}") from None
 
     def idle_passes(self, count: int) -> None:
-        """Let passes happen though nothing changed."""
+        """Let passes happen though nothing changed, or until the operator is killed: its last write may come late."""
         for _ in range(count):
             before = self.operator.passes()
             self.directory.stir()
-            self.operator.wait_passes(before + 1)
+            until(
+                lambda before=before: self.operator.passes() > before or not self.operator.runs(),
+                "one more pass",
+                timeout=60,
+                every=0.05,
+                state=self.state,
+            )
+
+    def _revive(self) -> None:
+        if not self.operator.runs():
+            self.operator.start()
 
     def state(self) -> str:
         """Everything that helps to understand a failure."""
