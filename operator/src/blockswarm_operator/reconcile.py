@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from blockswarm_operator import names
-from blockswarm_operator.applying import Applier
+from blockswarm_operator.applying import Applier, Failure
 from blockswarm_operator.cluster import ApiError, Cluster
 from blockswarm_operator.coverage import Server
 from blockswarm_operator.directory import Directory
@@ -83,15 +83,12 @@ class Reconciler:
         try:
             failed = await self._applier.apply(key, seen)
             kept, refused_once = await self._release(seen, failed)
-            for one in asks:
-                name = one.resource.name
-                foreign, failure = self._foreign(key, name), failed.get(name)
-                await self._teller.tell(one, seen, foreign=foreign, failure=failure, kept=kept.get(name))
+            untold = await self._tell(key, seen, failed, kept)
         finally:
             await asyncio.gather(stated, return_exceptions=True)
-        errors = [error for error in (*failed.values(), *kept.values()) if isinstance(error, ApiError)]
-        if errors:
-            raise errors[0]
+        for error in (*failed.values(), *kept.values(), *untold):
+            if isinstance(error, ApiError):
+                raise error
         if not stated.result() or refused_once or seen.floors.waiting or any(s.lost for s in seen.servers):
             return _SOON
         return _LATER
@@ -117,6 +114,20 @@ class Reconciler:
             except ApiError as error:
                 kept[name] = error
         return kept, refused_once
+
+    async def _tell(
+        self, key: Key, seen: Look, failed: Mapping[str, Failure], kept: Mapping[str, ApiError]
+    ) -> list[ApiError]:
+        """Tell about every BlockServer. Returns what failed of that."""
+        errors = []
+        for one in seen.asks:
+            name = one.resource.name
+            foreign, failure = self._foreign(key, name), failed.get(name)
+            try:
+                await self._teller.tell(one, seen, foreign=foreign, failure=failure, kept=kept.get(name))
+            except ApiError as error:
+                errors.append(error)
+        return errors
 
     async def _mark(self, servers: Sequence[Server], costs: Mapping[str, int]) -> None:
         for server in servers:
