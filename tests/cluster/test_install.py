@@ -14,7 +14,8 @@ TOKENS = 64
 
 
 def test_every_part_is_ready(swarm, chart):
-    assert len(chart.operator_pods()) == 2
+    # Those of an earlier run may still be on their way out.
+    swarm.wait(lambda: len(chart.operator_pods()) == 2, "two operators")
     assert len(chart.directory_pods()) == 3
     for name in SPANS:
         assert complete(swarm.get(name))

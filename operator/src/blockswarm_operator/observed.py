@@ -208,8 +208,12 @@ def _directory(spec: Body) -> str:
 
 
 def _last_words(log: str) -> str:
-    """The last whole lines of a log, which tell why it ended, as many as fit; of one that is too long its end."""
-    text = log.strip()
+    """The last whole lines of a log, which tell why it ended, as many as fit; of one that is too long its end.
+
+    Lines of the structured log are left out where there are others: a process says in plain words why it ends.
+    """
+    lines = log.strip().splitlines()
+    text = "\n".join([line for line in lines if not line.startswith("{")] or lines)
     if len(text) <= _WORDS:
         return text
     end = text[-_WORDS:]

@@ -141,6 +141,11 @@ def test_why_a_container_does_not_run(container, trouble):
         # A line of which only a part would fit is left out; a single long one is better than none.
         ('{"event": "' + 600 * "x" + '"}\nlast', "last"),
         (600 * "x", 500 * "x"),
+        (
+            '{"event": "loading"}\nblockswarm-server: no such revision\n',
+            "blockswarm-server: no such revision",
+        ),
+        ('{"event": "loading"}\n{"event": "failed"}', '{"event": "loading"}\n{"event": "failed"}'),
     ],
 )
 def test_of_a_long_log_the_last_whole_lines_are_kept(log, kept):
