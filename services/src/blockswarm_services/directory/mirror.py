@@ -16,9 +16,8 @@ from blockswarm_wire.record import ModelEntry, ServerRecord
 logger = logging.getLogger(__name__)
 
 # What this node is asked to keep for the DHT arrives at once; scans find what only other members keep.
-# Of a server that came ONLINE whoever watches must hear well within 2 s: a drain may wait for it.
-_TICK_SECONDS = 0.25
-_WATCHED_SCAN_SECONDS = 1.0
+_TICK_SECONDS = 0.5
+_WATCHED_SCAN_SECONDS = 2.0
 _IDLE_SCAN_SECONDS = 10.0
 _MODELS_SCAN_SECONDS = 5.0
 _FRESH_SECONDS = 2.0
