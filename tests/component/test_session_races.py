@@ -18,7 +18,6 @@ from blockswarm_services.server.step import apply as real_apply
 from blockswarm_wire.errors import InvalidArgument, NeverFits
 from blockswarm_wire.limits import CHANNEL_OPTIONS
 from blockswarm_wire.span import Span
-from tiny_model import tiny_llama
 
 HIDDEN = 64
 
@@ -78,12 +77,6 @@ class Swarm:
         if address not in self.channels:
             self.channels[address] = grpc.aio.insecure_channel(address, options=CHANNEL_OPTIONS)
         return self.channels[address]
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    torch.set_num_threads(1)
-    return tiny_llama(tmp_path_factory.mktemp("model"), blocks=3)
 
 
 @pytest_asyncio.fixture

@@ -23,9 +23,6 @@ class Metrics:
         def counter(name: str, text: str, *labels: str) -> Counter:
             return Counter(f"blockswarm_{name}", text, labels, registry=self.registry)
 
-        def table(name: str, text: str, labels: Sequence[str], rows: Callable[[], Rows]) -> None:
-            TableGauge(f"blockswarm_{name}", text, labels, rows, self.registry)
-
         self.reconcile_seconds = Histogram(
             "blockswarm_operator_reconcile_seconds",
             "Duration of one pass over a model.",
@@ -50,6 +47,16 @@ class Metrics:
         # (namespace, name) → (wanted, online), and → type → status.
         self._counts: dict[_Place, tuple[int, int]] = {}
         self._conditions: dict[_Place, dict[str, str]] = {}
+        self._register_tables()
+        for kind in ("api", "directory", "bug"):
+            self.reconcile_errors.labels(kind)
+        for result in ("allowed", "refused"):
+            self.evictions.labels(result)
+
+    def _register_tables(self) -> None:
+        def table(name: str, text: str, labels: Sequence[str], rows: Callable[[], Rows]) -> None:
+            TableGauge(f"blockswarm_{name}", text, labels, rows, self.registry)
+
         table(
             "block_coverage",
             "Servers that are online and hold a block.",
@@ -75,10 +82,6 @@ class Metrics:
             ("namespace", "name", "type", "status"),
             self._condition_rows,
         )
-        for kind in ("api", "directory", "bug"):
-            self.reconcile_errors.labels(kind)
-        for result in ("allowed", "refused"):
-            self.evictions.labels(result)
 
     def show_conditions(self, namespace: str, name: str, conditions: Iterable[Mapping[str, str]]) -> None:
         """Set the conditions of one BlockServer."""

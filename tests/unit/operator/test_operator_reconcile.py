@@ -235,40 +235,20 @@ def test_an_unreadable_block_server_is_told_and_what_runs_stays():
     assert not _series(world, "blockserver_condition")
 
 
-def test_one_child_that_is_refused_does_not_keep_the_pass_from_the_others(monkeypatch):
-    world = World(ROOM)
-    world.put(block_server("first"))
-    world.put(block_server("second", blocks={"start": 10, "end": 20}))
-    real = world.apply
-
-    async def apply(manifest):
-        if (manifest["kind"], manifest["metadata"]["name"]) == ("Service", "first"):
-            raise ApiError(422, "spec.ports[1].name: Duplicate value")
-        return await real(manifest)
-
-    monkeypatch.setattr(world, "apply", apply)
-    for _ in range(8):
-        world.run_replica_sets()
-        world.schedule()
-        world.run_kubelets()
-        world.run_budgets()
-        world.watch()
-        world.operate()
-    assert world.failures
-    assert world.condition("second", "Ready") == ("True", "ServerOnline")
-
-
-def _denying(world, monkeypatch, method, error, of):
-    """Calls of one method that are about `of` get this answer."""
+def _deny(world, monkeypatch, method, error, concerns):
+    """Calls of one method whose arguments `concerns` holds true of get this answer."""
     real = getattr(world, method)
 
     async def call(*arguments):
-        subject = arguments[0]["metadata"]["name"] if isinstance(arguments[0], dict) else arguments[1]
-        if subject.startswith(of) and (method != "apply" or arguments[0]["kind"] != "Service"):
+        if concerns(*arguments):
             raise error
         return await real(*arguments)
 
     monkeypatch.setattr(world, method, call)
+
+
+def _named(kind, name):
+    return lambda body: (body["kind"], body["metadata"]["name"]) == (kind, name)
 
 
 def _work(world, rounds=8):
@@ -281,6 +261,17 @@ def _work(world, rounds=8):
         world.operate()
 
 
+def test_one_child_that_is_refused_does_not_keep_the_pass_from_the_others(monkeypatch):
+    world = World(ROOM)
+    world.put(block_server("first"))
+    world.put(block_server("second", blocks={"start": 10, "end": 20}))
+    refusal = ApiError(422, "spec.ports[1].name: Duplicate value")
+    _deny(world, monkeypatch, "apply", refusal, _named("Service", "first"))
+    _work(world)
+    assert world.failures
+    assert world.condition("second", "Ready") == ("True", "ServerOnline")
+
+
 @pytest.mark.parametrize("replicas", [1, 2])
 def test_while_the_new_template_is_refused_no_server_of_the_old_one_goes(monkeypatch, replicas):
     world = _world(
@@ -290,7 +281,7 @@ def test_while_the_new_template_is_refused_no_server_of_the_old_one_goes(monkeyp
     refusal = ApiError(
         422, "spec.template.spec.containers[0].resources.requests: must be less than the limit"
     )
-    _denying(world, monkeypatch, "apply", refusal, "first")
+    _deny(world, monkeypatch, "apply", refusal, _named("ReplicaSet", "first"))
     world.change("first", restart="x")
     world.change("second", restart="x")
     _work(world, 20)
@@ -310,7 +301,7 @@ def test_while_the_new_template_is_refused_no_server_of_the_old_one_goes(monkeyp
 def test_a_server_error_while_applying_lets_nobody_go_and_alarms_nobody(monkeypatch):
     world = _world(block_server("first", replicas=2))
     pods = {body["metadata"]["uid"] for body in world.pods_of("first")}
-    _denying(world, monkeypatch, "apply", ApiError(503, "etcd leader changed"), "first")
+    _deny(world, monkeypatch, "apply", ApiError(503, "etcd leader changed"), _named("ReplicaSet", "first"))
     world.change("first", restart="x")
     _work(world)
     assert {body["metadata"]["uid"] for body in world.pods_of("first")} == pods
@@ -320,7 +311,7 @@ def test_a_server_error_while_applying_lets_nobody_go_and_alarms_nobody(monkeypa
 def test_an_eviction_that_is_refused_for_good_is_told_and_stops_nobody_else(monkeypatch):
     world = _world(block_server("first", replicas=2), block_server("second", blocks={"start": 10, "end": 20}))
     text = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
-    _denying(world, monkeypatch, "evict", ApiError(500, text), "first")
+    _deny(world, monkeypatch, "evict", ApiError(500, text), lambda space, name, uid: name.startswith("first"))
     world.change("first", restart="x")
     world.change("second", restart="x")
     _work(world, 20)
@@ -334,8 +325,9 @@ def test_a_budget_that_is_refused_keeps_its_servers_and_stops_nobody_else(monkey
     world.put(block_server("first"))
     world.put(block_server("second", blocks={"start": 10, "end": 20}))
     (lane,) = {resource(body)[0] for body in world.block_servers.values()}
-    group = names.budget_name(names.span_group(lane[1], Span(0, 10)))
-    _denying(world, monkeypatch, "apply", ApiError(403, "exceeded quota"), group)
+    budget = names.budget_name(names.span_group(lane[1], Span(0, 10)))
+    of_first = _named("PodDisruptionBudget", budget)
+    _deny(world, monkeypatch, "apply", ApiError(403, "exceeded quota"), of_first)
     _work(world)
     assert world.condition("first", "Accepted") == ("False", "Refused")
     assert world.condition("second", "Ready") == ("True", "ServerOnline")
