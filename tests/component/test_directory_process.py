@@ -12,7 +12,7 @@ from shutil import which
 import grpc.aio
 import psutil
 import pytest
-from directory_process import DirectoryProcess
+from directory_process import DirectoryProcess, free_port
 from test_dht_node import eventually, record
 
 from blockswarm.discovery.dht import DhtDiscovery
@@ -20,6 +20,7 @@ from blockswarm.discovery.directory import DirectoryDiscovery
 from blockswarm.discovery.door import Discovery
 from blockswarm_dht.directories import find_peers
 from blockswarm_dht.node import SwarmNode
+from blockswarm_services.server.directories import Directories
 from blockswarm_wire.errors import InvalidArgument, Unreachable
 from blockswarm_wire.record import ServerView, State, Statement
 from blockswarm_wire.v1 import directory_pb2 as pb
@@ -92,6 +93,23 @@ async def test_a_statement_is_shown_before_the_dht_has_it(
         assert (await published).stored == 1
         found = await stub.Lookup(pb.LookupRequest(model_key=_KEY), timeout=5)
         assert list(found.entries) == list(seen.entries)
+
+
+async def test_a_server_shows_itself_to_every_directory(tmp_path: Path) -> None:
+    """Two that know nothing of each other, so that neither can have it from the DHT; a third is away."""
+    alone = [DirectoryProcess(tmp_path, name) for name in ("one", "other")]
+    for process in alone:
+        process.start()
+    away = f"127.0.0.1:{free_port()}"
+    try:
+        await Directories([away, *(process.address for process in alone), "name.invalid:1"]).show(record())
+        for process in alone:
+            door = DirectoryDiscovery(process.address)
+            assert await _sees(door, "s1")
+            await door.close()
+    finally:
+        for process in alone:
+            process.kill()
 
 
 def _publish(*entries: pb.Entry) -> pb.PublishRequest:

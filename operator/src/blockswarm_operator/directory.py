@@ -5,7 +5,6 @@ The directories are replicas of one DHT. The operator asks whichever answers, an
 
 import asyncio
 import logging
-import socket
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +14,8 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from blockswarm_wire import limits
-from blockswarm_wire.errors import BlockSwarmError
+from blockswarm_wire.addresses import addresses_of
+from blockswarm_wire.errors import BlockSwarmError, Unreachable
 from blockswarm_wire.record import ServerRecord, ServerView, State, Statement, merge
 from blockswarm_wire.v1 import directory_pb2 as pb
 from blockswarm_wire.v1 import directory_pb2_grpc
@@ -249,17 +249,12 @@ class Directory:
             self._changed(model)
 
     async def _addresses(self) -> list[str]:
-        host, _, port = self._target.removeprefix("dns:///").rpartition(":")
         try:
-            async with asyncio.timeout(CALL_SECONDS * 2):
-                found = await asyncio.get_running_loop().getaddrinfo(
-                    host, int(port), family=socket.AF_INET, type=socket.SOCK_STREAM
-                )
-        except (OSError, TimeoutError, ValueError) as error:
+            addresses = await addresses_of(self._target, seconds=2 * CALL_SECONDS)
+        except Unreachable as error:
             if self._channels:
                 return sorted(self._channels)
-            raise DirectoryUnreachable(f"{self._target}: {error}") from None
-        addresses = sorted({"{}:{}".format(*item[4][:2]) for item in found})
+            raise DirectoryUnreachable(str(error)) from None
         for gone in self._channels.keys() - set(addresses):
             await self._channels.pop(gone).close(None)
         return addresses

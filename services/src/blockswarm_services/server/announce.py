@@ -1,4 +1,7 @@
-"""Tell the DHT what this server is: at every change of state at once, and with every heartbeat."""
+"""Tell the DHT what this server is: at every change of state at once, and with every heartbeat.
+
+Changes of state are shown to the directories too, which would learn of them only when they next look into the DHT.
+"""
 
 import asyncio
 import logging
@@ -6,6 +9,7 @@ import time
 from collections.abc import Callable
 
 from blockswarm_dht.node import SwarmNode
+from blockswarm_services.server.directories import Directories
 from blockswarm_wire.limits import HEARTBEAT_SECONDS
 from blockswarm_wire.record import ServerRecord, State
 
@@ -14,15 +18,23 @@ _RETRY_SECONDS = 1.0
 
 
 class Announcer:
-    """Publishes `describe(state, issued_at)` through `node`.
+    """Publishes `describe(state, issued_at)` through `node`, and changes of state through `directories` too.
 
     `online` is set when the first ONLINE record was read back from another peer of the DHT.
     """
 
-    def __init__(self, node: SwarmNode, describe: Callable[[State, float], ServerRecord]) -> None:
+    def __init__(
+        self,
+        node: SwarmNode,
+        directories: Directories,
+        describe: Callable[[State, float], ServerRecord],
+    ) -> None:
         self._node = node
+        self._directories = directories
         self._describe = describe
         self._state = State.JOINING
+        self._shown: State | None = None
+        self._shows: set[asyncio.Task[None]] = set()
         self._changed = asyncio.Event()
         self._issued = 0.0
         self._task: asyncio.Task[None] | None = None
@@ -46,13 +58,15 @@ class Announcer:
 
     async def close(self, *, deadline: float) -> None:
         """Stop; the last word is OFFLINE, if it can be said within `deadline` seconds."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait((self._task,))
+        tasks = [*self._shows, *([self._task] if self._task is not None else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         self._state = State.OFFLINE
+        record = self._record()
         try:
             async with asyncio.timeout(deadline):
-                await self._node.store_server(self._record())
+                await asyncio.gather(self._node.store_server(record), self._directories.show(record))
         except Exception as error:
             # Whatever the DHT's trouble, leaving goes on.
             logger.warning(
@@ -68,6 +82,7 @@ class Announcer:
         while True:
             self._changed.clear()
             record = self._record()
+            self._show_news(record)
             stored = await self._store(record)
             if stored and record.state is State.ONLINE:
                 self.online.set()
@@ -77,6 +92,15 @@ class Announcer:
                     await self._changed.wait()
             except TimeoutError:
                 continue
+
+    def _show_news(self, record: ServerRecord) -> None:
+        """Never waited for: the DHT must not hear later of us because a directory hangs."""
+        if record.state is self._shown:
+            return
+        self._shown = record.state
+        task = asyncio.create_task(self._directories.show(record), name="show record")
+        self._shows.add(task)
+        task.add_done_callback(self._shows.discard)
 
     async def _store(self, record: ServerRecord) -> bool:
         try:

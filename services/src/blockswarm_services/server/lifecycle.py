@@ -19,6 +19,7 @@ from blockswarm_dht.directories import find_peers
 from blockswarm_dht.node import SwarmNode
 from blockswarm_services.health import HealthServer
 from blockswarm_services.server.announce import Announcer
+from blockswarm_services.server.directories import Directories
 from blockswarm_services.server.drain import drain
 from blockswarm_services.server.engine import Engine
 from blockswarm_services.server.legs import Legs
@@ -146,7 +147,7 @@ class BlockServer:
             find_peers=find_peers(settings.directories) if settings.directories else None,
         )
         self._node.on_p2pd_death = lambda status: self._fail(f"p2pd died with status {status}")
-        self._announcer = Announcer(self._node, self._describe)
+        self._announcer = Announcer(self._node, Directories(settings.directories), self._describe)
         self._announcer.start()
 
     async def _load(self) -> None:

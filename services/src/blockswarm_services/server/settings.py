@@ -100,7 +100,13 @@ def _parser() -> argparse.ArgumentParser:
     add("--quantization", choices=QUANTIZATIONS, default="none", help="(default: none)")
     add("--device", default="cpu", help="cpu or cuda (default: cpu)")
     add("--peer", action="append", default=[], metavar="MULTIADDR", help="DHT peer to join; may be repeated")
-    add("--directory", action="append", default=[], metavar="TARGET", help="directory that names DHT peers")
+    add(
+        "--directory",
+        action="append",
+        default=[],
+        metavar="TARGET",
+        help="directories that name DHT peers and hear of changes of state; repeatable",
+    )
     add("--listen", default=f"0.0.0.0:{limits.SERVER_PORT}", help="gRPC host:port; port 0 = any free one")
     add(
         "--announce",
