@@ -107,6 +107,11 @@ async def test_a_server_shows_itself_to_every_directory(tmp_path: Path) -> None:
             door = DirectoryDiscovery(process.address)
             assert await _sees(door, "s1")
             await door.close()
+        entry = pb.Entry(server_id="s1", record=record().encode())
+        async with grpc.aio.insecure_channel(alone[0].address) as channel:
+            for _ in ("the server's", "what the operator relays"):
+                answer = await pb_grpc.DirectoryStub(channel).Publish(_publish(entry), timeout=5)
+                assert answer.stored == 0, "records are stored by their servers"
     finally:
         for process in alone:
             process.kill()

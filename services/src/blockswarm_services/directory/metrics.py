@@ -17,7 +17,7 @@ from prometheus_client.registry import Collector
 from blockswarm_dht.node import SwarmNode
 from blockswarm_services.directory.mirror import Mirror
 
-_RESULTS = ("confirmed", "unconfirmed", "refused")
+_RESULTS = ("shown", "confirmed", "unconfirmed", "refused")
 
 
 class DirectoryMetrics:
@@ -31,7 +31,7 @@ class DirectoryMetrics:
         GCCollector(registry=self.registry)
         self._published = Counter(
             "blockswarm_directory_published_entries",
-            "Entries of Publish requests, by whether another DHT member was seen to hold them.",
+            "Entries of Publish requests: refused, records shown, statements that another DHT member was seen to hold or not.",
             ["result"],
             registry=self.registry,
         )

@@ -45,9 +45,9 @@ class DirectoryService(pb_grpc.DirectoryServicer):
         self._closing.set()
 
     async def Publish(self, request: pb.PublishRequest, context: _Context) -> pb.PublishResponse:
-        """Show entries at once, store them in the DHT, answer how many another member confirmed.
+        """Show entries at once, store the statements among them in the DHT, answer how many another member confirmed.
 
-        The store goes on when the caller stops waiting.
+        Records are stored by the servers themselves. The store goes on when the caller stops waiting.
         """
         try:
             records, statements = _decode(request)
@@ -59,7 +59,8 @@ class DirectoryService(pb_grpc.DirectoryServicer):
         items: list[ServerRecord | Statement] = [*records, *statements]
         for item in items:
             self._mirror.take(Found(request.model_key, item))
-        task = asyncio.create_task(self._store(request.model_key, records, statements))
+        self._metrics.published("shown", len(records))
+        task = asyncio.create_task(self._store(request.model_key, statements))
         self._stores.add(task)
         task.add_done_callback(self._stored)
         return pb.PublishResponse(stored=await asyncio.shield(task))
@@ -112,12 +113,10 @@ class DirectoryService(pb_grpc.DirectoryServicer):
         ]
         return pb.LookupResponse(entries=entries, peers=self._node.connected)
 
-    async def _store(self, key: str, records: list[ServerRecord], statements: list[Statement]) -> int:
+    async def _store(self, key: str, statements: list[Statement]) -> int:
         stored = await self._node.store_statements(key, statements) if statements else 0
-        for record in records:
-            stored += await self._node.store_server(record)
         self._metrics.published("confirmed", stored)
-        self._metrics.published("unconfirmed", len(records) + len(statements) - stored)
+        self._metrics.published("unconfirmed", len(statements) - stored)
         return stored
 
     def _stored(self, task: asyncio.Task[int]) -> None:
