@@ -81,7 +81,7 @@ async def test_records_and_statements_reach_every_kind_of_node(nodes: list[Swarm
     mine = record()
     assert await server.store_server(mine)
     joining = Statement(server_id="s2", state=State.JOINING, issued_at=time.time(), reason="pod pending")
-    assert await first.store_statement(_KEY, joining)
+    assert await first.store_statements(_KEY, [joining]) == 1
     for node in (first, server, client):
         assert await node.lookup(_KEY, 8) == [(mine, None, "s1"), (None, joining, "s2")]
         assert [entry.key for entry in await node.models()] == [_KEY]

@@ -206,14 +206,6 @@ class SwarmNode:
             entries.append(Entry(block_key(model_key, 0), subkey, value, statement.expires_at))
         return len(await self._store(entries))
 
-    async def store_statement(self, model_key: str, statement: Statement) -> bool:
-        """One statement, as by `store_statements`; True when it was read back from another member."""
-        return await self.store_statements(model_key, [statement]) == 1
-
-    def withdraw(self, server_id: str) -> None:
-        """Stop storing this server's records again after a re-join; what lies in the DHT expires by itself."""
-        self._own = {slot: entry for slot, entry in self._own.items() if slot[1] != server_id}
-
     async def lookup(self, model_key: str, num_blocks: int) -> list[Row]:
         """Every (record, statement, server id) of a model that any reachable member holds, by server id.
 

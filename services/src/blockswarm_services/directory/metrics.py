@@ -31,7 +31,7 @@ class DirectoryMetrics:
         GCCollector(registry=self.registry)
         self._published = Counter(
             "blockswarm_directory_published_entries",
-            "Entries of Publish requests: refused, records shown, statements that another DHT member was seen to hold or not.",
+            "Entries of Publish requests: refused, records shown, statements that another member confirmed or not.",
             ["result"],
             registry=self.registry,
         )
