@@ -96,9 +96,10 @@ class Field:
         assert answer.ok, answer
 
     def requests(self) -> float:
-        """Requests of the operator so far, without those for its lease."""
-        name = "blockswarm_operator_api_requests_total"
-        return self.operator.metric(name) - self.operator.metric(name, resource="leases")
+        """What the operator has written so far, except its lease."""
+        name, count = "blockswarm_operator_api_requests_total", self.operator.metric
+        verbs = ("PATCH", "POST", "PUT", "DELETE")
+        return sum(count(name, verb=verb) - count(name, verb=verb, resource="leases") for verb in verbs)
 
     def ready(self) -> int:
         """BlockServers that are Ready, as the operator counts them."""

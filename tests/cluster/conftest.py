@@ -73,9 +73,22 @@ def model_folder():
 
 
 @pytest.fixture(scope="session")
-def cluster(model_folder):
+def say(request):
+    """say("text"): a line on the terminal at once, so that minutes of work do not look like a hang."""
+    plugins = request.config.pluginmanager
+    reporter, capture = plugins.get_plugin("terminalreporter"), plugins.get_plugin("capturemanager")
+
+    def line(text):
+        with capture.global_and_fixture_disabled():
+            reporter.write_line(text)
+
+    return line
+
+
+@pytest.fixture(scope="session")
+def cluster(model_folder, say):
     """The cluster, up, with three nodes that take pods."""
-    chosen: Cluster = choose_cluster()
+    chosen: Cluster = choose_cluster(say)
     try:
         chosen.up(nodes=3)
         yield chosen
@@ -94,6 +107,23 @@ def kubeconfig(cluster):
 def kubectl(cluster):
     """kubectl, not bound to a namespace."""
     return cluster.kubectl
+
+
+@pytest.fixture(scope="session")
+def claim(cluster):
+    """claim("space"): the demo model is claimed there, or the nodes' folders by name; returns when that is bound.
+
+    Until then no pod is placed, and a deadline for something else would pay for it.
+    """
+
+    def bound(space: str, folders: dict[str, Path] | None = None) -> None:
+        wanted = {objects.CLAIM: cluster.model_on_nodes(FOLDER)} if folders is None else folders
+        for name, path in wanted.items():
+            cluster.kubectl.apply(*objects.folder_claim(name, path, space))
+        words = ["--for=jsonpath={.status.phase}=Bound", "--timeout=180s"]
+        cluster.kubectl.within(space).run("wait", *words, *(f"pvc/{name}" for name in wanted), timeout=200)
+
+    return bound
 
 
 @pytest.fixture(scope="session")

@@ -11,23 +11,26 @@ import pytest
 from kube import objects
 from kube.coverage_watch import CoverageWatch
 from kube.eviction_field import MODEL, SMALL, SPACE, EvictionField, block_server
-from kube.kubectl import condition, is_true
+from kube.kubectl import condition
 from kube.rest import MERGE, Rest
-from kube.swarm import BLOCK_SERVER, FOLDER, running
+from kube.swarm import BLOCK_SERVER, running
 
 ORDER = 40
 STORM_SECONDS = 60.0
+# A storm goes on until so many evictions were granted, but not for longer.
+STORM_GRANTED, STORM_MOST_SECONDS = 5, 240.0
 EVICTORS = 4
+NO_ANSWER = 504
 # A resource that only exists to count how many servers fit.
 SLOT = "blockswarm.test/slot"
 FREED_SECONDS = 2.0
 
 
 @pytest.fixture(scope="module")
-def field(cluster, chart, images) -> Iterator[EvictionField]:
+def field(cluster, chart, images, claim) -> Iterator[EvictionField]:
     kubectl = cluster.kubectl.within(SPACE)
     cluster.kubectl.apply(objects.namespace(SPACE))
-    cluster.kubectl.apply(*objects.folder_claim(objects.CLAIM, cluster.model_on_nodes(FOLDER), SPACE))
+    claim(SPACE)
     try:
         with (
             Rest(kubectl) as rest,
@@ -48,14 +51,17 @@ def test_one_becomes_evictable_when_another_is_online(field: EvictionField, note
     for name, start, end in (("same", 2, 4), ("outer", 0, 6)):
         field.kubectl.apply(block_server(name, start, end))
         substitute = field.wait(lambda name=name: field.pods(name), f"a pod of {name}")[0]["metadata"]["uid"]
-        assert not field.free(inner)
+        early, asked = field.free(inner), time.time()
         seconds = field.freed_after(inner, substitute)
+        # Asked before, told now: the news that the substitute was ONLINE already may come late.
+        online = field.watch.since(substitute)
+        assert not early or (online is not None and online <= asked), "free without a substitute"
         note(f"evictable {seconds:.2f} s after a server of blocks {start}:{end} for 2:4 was ONLINE")
         assert seconds < FREED_SECONDS
         if name == "same":
             field.kubectl.delete("blockserver", name)
             field.wait(lambda: not field.pods("same"), "no pod of same")
-            field.wait(lambda: not field.free(inner), "inner is kept again", timeout=20)
+            field.wait(lambda: not field.free(inner), "inner is kept again")
     field.wait_complete("outer")
     assert field.evict(field.pod("outer")) == 429
     assert field.evict(inner) == 201
@@ -85,20 +91,35 @@ def test_a_storm_of_evictions_leaves_every_block_served(field: EvictionField, no
     field.clear()
     spans = {"equal-a": (0, 4), "equal-b": (0, 4), "nested": (1, 3), "next": (2, 6), "last": (4, 8)}
     field.put(*(block_server(name, *span) for name, span in spans.items()))
-    began, deadline = time.time(), time.monotonic() + STORM_SECONDS
+    began = time.time()
     answers: Counter[int] = Counter()
     faults: list[BaseException] = []
     pause = threading.Event()
 
+    def over() -> bool:
+        passed, enough = time.time() - began, answers[201] >= STORM_GRANTED
+        return bool(faults) or passed >= (STORM_SECONDS if enough else STORM_MOST_SECONDS)
+
+    def evict_all(chance: random.Random) -> None:
+        found = field.rest.call("GET", f"/api/v1/namespaces/{SPACE}/pods?labelSelector={BLOCK_SERVER}")
+        if found.status == NO_ANSWER:
+            answers[NO_ANSWER] += 1
+            return
+        pods = found.json()["items"]
+        # Pods that are not Ready may always go: hunting them would only keep them from starting.
+        for pod in chance.sample(pods, k=len(pods)):
+            if running(pod):
+                answers[field.evict(pod)] += 1
+
     def storm(seed: int) -> None:
-        chance, path = random.Random(seed), f"/api/v1/namespaces/{SPACE}/pods?labelSelector={BLOCK_SERVER}"
+        chance = random.Random(seed)
         try:
-            while time.monotonic() < deadline:
-                found = field.rest.call("GET", path).json()["items"]
-                # Pods that are not Ready may always go: hunting them would only keep them from starting.
-                for pod in chance.sample(found, k=len(found)):
-                    if running(pod):
-                        answers[field.evict(pod)] += 1
+            while not over():
+                try:
+                    evict_all(chance)
+                except OSError:
+                    # The API server is slow under a storm.
+                    answers[NO_ANSWER] += 1
                 pause.wait(0.02)
         except BaseException as error:
             faults.append(error)
@@ -109,16 +130,17 @@ def test_a_storm_of_evictions_leaves_every_block_served(field: EvictionField, no
     for thread in threads:
         thread.join()
     assert not faults, faults
+    seconds = time.time() - began
     least, at = field.watch.least(range(8), since=began)
     granted, refused = answers[201], answers[429]
     note(
-        f"{EVICTORS} evictors, {STORM_SECONDS:.0f} s: {granted} evictions granted, {refused} refused, "
+        f"{EVICTORS} evictors, {seconds:.0f} s: {granted} evictions granted, {refused} refused, "
         f"least coverage of a block {least}"
     )
     assert least >= 1, f"{least} at {at:.2f}\n{field.state()}"
-    assert granted >= 5
+    assert granted >= STORM_GRANTED
     assert refused > granted
-    assert answers.keys() <= {201, 404, 409, 429}, answers
+    assert answers.keys() <= {201, 404, 409, 429, NO_ANSWER}, answers
     field.wait_complete(*spans)
 
 
@@ -151,7 +173,7 @@ def test_without_room_for_a_spare_nothing_is_lost(field: EvictionField, cluster)
     _offer(field.rest, node["metadata"]["name"], 2)
     try:
         field.put(block_server("lower", 0, 3, pod=pod), block_server("upper", 3, 6, pod=pod))
-        old, began = field.pods(), time.time()
+        old, began = field.uids(), time.time()
         for name in names:
             field.kubectl.patch("blockserver", name, {"spec": {"restart": "now"}})
 
@@ -159,15 +181,21 @@ def test_without_room_for_a_spare_nothing_is_lost(field: EvictionField, cluster)
             found = [condition(field.kubectl.get("bs", name), "Progressing") for name in names]
             return next((one for one in found if one.get("reason") == "NoSpareCapacity"), None)
 
-        told = field.wait(stuck, "NoSpareCapacity", timeout=60)
+        told = field.wait(stuck, "NoSpareCapacity")
         assert told["status"] == "False"
         assert SLOT in told["message"]
-        ready = {pod["metadata"]["uid"] for pod in field.pods() if is_true(pod, "Ready")}
-        assert ready == {pod["metadata"]["uid"] for pod in old}
+
+        def only_old_run() -> bool:
+            pods = field.pods()
+            assert old <= {pod["metadata"]["uid"] for pod in pods}
+            return {pod["metadata"]["uid"] for pod in pods if running(pod)} == old
+
+        # Readiness may be gone for a moment, when a probe is late.
+        field.wait(only_old_run, "only the two old ones run")
         assert field.watch.least(range(6), since=began)[0] >= 1
         _offer(field.rest, node["metadata"]["name"], 3)
         field.wait_complete(*names)
-        field.wait(lambda: not ready & field.uids(), "both replaced")
+        field.wait(lambda: not old & field.uids(), "both replaced")
         assert field.watch.least(range(6), since=began)[0] >= 1
     finally:
         field.clear()

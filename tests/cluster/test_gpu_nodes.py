@@ -6,12 +6,13 @@ import pytest
 
 from kube import objects
 from kube.kubectl import CommandError, Kubectl, Object, condition, is_true
-from kube.swarm import BLOCK_SERVER, FOLDER
+from kube.swarm import BLOCK_SERVER
 from kube.waiting import until
 
 ORDER = 45
 SPACE = "gpus"
 GPU = "nvidia.com/gpu"
+DEADLINE = 180.0
 SMALL = {"requests": {"cpu": "20m", "memory": "50Mi"}}
 # Only where it lands matters: there is no device behind the count, and no image behind the name.
 ABSENT = {"image": "blockswarm.test/absent:1", "resources": SMALL}
@@ -36,7 +37,7 @@ class Field:
         found: list[str] = until(
             nodes,
             f"{count} pods of {name} have a node",
-            timeout=60,
+            timeout=DEADLINE,
             state=lambda: self.kubectl.run("get", "pods"),
         )
         return found
@@ -52,14 +53,14 @@ class Field:
 
 
 @pytest.fixture(scope="module")
-def field(cluster, chart) -> Iterator[Field]:
+def field(cluster, chart, claim) -> Iterator[Field]:
     nodes = [
         node["metadata"]["name"] for node in cluster.kubectl.list("nodes") if not node["spec"].get("taints")
     ]
     offers = {nodes[0]: 4, nodes[1]: 2}
     kubectl = cluster.kubectl.within(SPACE)
     cluster.kubectl.apply(objects.namespace(SPACE))
-    cluster.kubectl.apply(*objects.folder_claim(objects.CLAIM, cluster.model_on_nodes(FOLDER), SPACE))
+    claim(SPACE)
     for node, count in offers.items():
         cluster.gpus(node, count)
     try:
@@ -79,8 +80,11 @@ def gpu_server(name: str, count: int, replicas: int, start: int = 0) -> Object:
 
 
 def test_servers_land_where_the_gpus_are_and_are_counted(field: Field) -> None:
-    field.kubectl.apply(gpu_server("two-each", count=2, replicas=2), gpu_server("one-each", 1, 2, start=10))
-    nodes = field.placed("two-each", 2) + field.placed("one-each", 2)
+    field.kubectl.apply(gpu_server("two-each", count=2, replicas=2))
+    nodes = field.placed("two-each", 2)
+    # Only now: spread over both nodes first, these would leave no room for the second one of two.
+    field.kubectl.apply(gpu_server("one-each", count=1, replicas=2, start=10))
+    nodes += field.placed("one-each", 2)
     assert set(nodes) <= set(field.offers)
     assert field.taken() == field.offers
 
@@ -92,7 +96,7 @@ def test_one_too_many_waits_and_tells(field: Field) -> None:
         found = condition(field.kubectl.get("bs", "one-each"), "Scheduled")
         return found if found.get("reason") == "Unschedulable" else None
 
-    found: Object = until(told, "it says that it cannot be scheduled", timeout=60)
+    found: Object = until(told, "it says that it cannot be scheduled", timeout=DEADLINE)
     assert found["status"] == "False"
     assert f"Insufficient {GPU}" in found["message"]
     assert sum(field.taken().values()) == sum(field.offers.values())
@@ -106,7 +110,7 @@ def test_a_server_on_the_cpu_takes_none(field: Field, chart) -> None:
     made["spec"]["model"]["name"] = "on-cpu"
     before = field.taken()
     field.kubectl.apply(made)
-    until(lambda: is_true(field.kubectl.get("bs", "on-cpu"), "Ready"), "on-cpu Ready", timeout=120)
+    until(lambda: is_true(field.kubectl.get("bs", "on-cpu"), "Ready"), "on-cpu Ready", timeout=DEADLINE)
     (pod,) = field.pods("on-cpu")
     assert GPU not in str(pod["spec"])
     assert field.taken() == before

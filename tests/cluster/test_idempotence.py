@@ -9,12 +9,12 @@ import yaml
 from kube.cluster import REPOSITORY, Cluster
 from kube.fake_directory import FakeDirectory
 from kube.fake_node import FakeNode
-from kube.idempotence_world import LOWER, SPACE, UPPER, World, block_server
+from kube.idempotence_world import DEADLINE, LOWER, SPACE, UPPER, World, block_server
 from kube.kubectl import Kubectl, Object, condition
 from kube.local_operator import LocalOperator
 from kube.release import SYSTEM
 from kube.rest import Rest
-from kube.swarm import complete
+from kube.swarm import BLOCK_SERVER, complete
 from kube.waiting import until
 from kube.writes_proxy import WritesProxy
 
@@ -33,7 +33,7 @@ def space(cluster: Cluster) -> Iterator[Kubectl]:
     mine = kubectl.find("crd", CRD) is None
     if other is not None:
         system.run("scale", f"deployment/{other['metadata']['name']}", "--replicas=0")
-        system.run("wait", "--for=delete", "pod", "-l", component, "--timeout=60s")
+        system.run("wait", "--for=delete", "pod", "-l", component, "--timeout=180s", timeout=200)
     if mine:
         kubectl.apply(yaml.safe_load((REPOSITORY / "manifests" / "crds" / "blockservers.yaml").read_text()))
         kubectl.run("wait", "--for=condition=Established", f"crd/{CRD}", "--timeout=30s")
@@ -70,7 +70,11 @@ def world(space: Kubectl, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         made = World(space, rest, directory, proxy, operator)
         operator.start()
         try:
-            space.apply(LOWER, UPPER)
+            # A kind that was defined just now may not be known yet.
+            both = yaml.safe_dump_all([LOWER, UPPER])
+            until(
+                lambda: space.run("apply", "-f", "-", stdin=both), "lower and upper applied", timeout=DEADLINE
+            )
             made.wait_whole()
             yield made
         finally:
@@ -90,7 +94,7 @@ def test_a_new_process_writes_nothing(world: World) -> None:
     world.operator.stop()
     world.proxy.begin()
     world.operator.start()
-    world.operator.wait_passes(1)
+    world.operator.wait_passes(1, timeout=DEADLINE)
     world.idle_passes(3)
     assert world.proxy.writes == [], world.state()
     assert world.snapshots.versions() == before
@@ -154,7 +158,7 @@ def test_what_is_not_ours_is_neither_taken_nor_touched(world: World) -> None:
         until(
             lambda: condition(world.kubectl.get("bs", "theirs"), "Accepted").get("reason") == "NameTaken",
             "it says that the name is taken",
-            timeout=20,
+            timeout=DEADLINE,
             state=world.state,
         )
         assert world.kubectl.get("service", "theirs") == before
@@ -172,9 +176,25 @@ def test_what_is_no_longer_wanted_goes(world: World) -> None:
         until(
             lambda count=count: len(world.snapshots.objects("NetworkPolicy")) == count,
             f"{count} NetworkPolicies",
-            timeout=20,
+            timeout=DEADLINE,
             state=world.state,
         )
+    world.wait_whole()
+
+
+def test_what_vanished_while_no_watch_looked_is_not_held_on_to(world: World) -> None:
+    """A watch that must begin anew (410) tells of nobody who is gone; a ghost would get children for ever."""
+    with world.proxy.blind_to("blockservers"):
+        world.kubectl.delete("blockserver", "upper")
+    until(
+        lambda: not world.operator.runs(), "the operator begins anew", timeout=2 * DEADLINE, state=world.state
+    )
+    assert world.operator.wait() == 1, world.state()
+    world.operator.start()
+    until(lambda: not world.kubectl.list("rs", f"{BLOCK_SERVER}=upper"), "upper is gone", timeout=DEADLINE)
+    world.wait_whole()
+    assert not world.kubectl.list("rs", f"{BLOCK_SERVER}=upper"), world.state()
+    world.kubectl.apply(UPPER)
     world.wait_whole()
 
 
@@ -220,7 +240,7 @@ def test_deletion_leaves_nothing(world: World) -> None:
     until(
         lambda: not any(world.operator.metric(f"blockswarm_{name}") for name in metrics),
         "no series of what is gone",
-        timeout=20,
+        timeout=DEADLINE,
         every=0.1,
         state=world.state,
     )

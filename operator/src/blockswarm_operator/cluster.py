@@ -21,6 +21,9 @@ _LOGIN_SECONDS = 60.0
 Manifest = Mapping[str, Any]
 
 _JSON = "application/json"
+# Lists without what lies in the objects.
+_METADATA = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+_PAGE = 500
 _APPLY = "application/apply-patch+yaml"
 _MERGE = "application/merge-patch+json"
 
@@ -111,6 +114,19 @@ class Cluster:
                 return None
             raise
 
+    async def list_metadata(self, kind: str, namespace: str, selector: str = "") -> list[dict[str, Any]]:
+        """Metadata of all objects of a kind with these labels; `namespace` "": of all namespaces."""
+        found: list[dict[str, Any]] = []
+        query = {"limit": str(_PAGE), **({"labelSelector": selector} if selector else {})}
+        while True:
+            page = await self._call(
+                "GET", _place(kind, namespace, ""), None, _JSON, accept=_METADATA, **query
+            )
+            found += [item["metadata"] for item in page["items"]]
+            query["continue"] = page["metadata"].get("continue") or ""
+            if not query["continue"]:
+                return found
+
     async def create(self, manifest: Manifest) -> None:
         """Create an object that must not exist."""
         kind, meta = manifest["kind"], manifest["metadata"]
@@ -121,7 +137,13 @@ class Cluster:
         await self._call("PUT", _path(manifest), manifest, _JSON)
 
     async def _call(
-        self, verb: str, path: str, body: Manifest | None, content: str, **query: str
+        self,
+        verb: str,
+        path: str,
+        body: Manifest | None,
+        content: str,
+        accept: str = _JSON,
+        **query: str,
     ) -> dict[str, Any]:
         code = 0
         try:
@@ -132,7 +154,7 @@ class Cluster:
                     f"{login.server.rstrip('/')}/{path}",
                     params=query,
                     data=None if body is None else json.dumps(body),
-                    headers={"Accept": _JSON, "Content-Type": content, **login.as_http_headers()},
+                    headers={"Accept": accept, "Content-Type": content, **login.as_http_headers()},
                 ) as response:
                     code, data = response.status, await response.read()
             if code >= 300:
@@ -160,13 +182,15 @@ def _path(manifest: Manifest) -> str:
 def _place(kind: str, namespace: str, name: str) -> str:
     group, version, plural = KINDS[kind]
     root = f"apis/{group}/{version}" if group else f"api/{version}"
+    place = f"/namespaces/{quote(namespace, safe='')}" if namespace else ""
     tail = f"/{quote(name, safe='')}" if name else ""
-    return f"{root}/namespaces/{quote(namespace, safe='')}/{plural}{tail}"
+    return f"{root}{place}/{plural}{tail}"
 
 
 def _resource(path: str) -> str:
     parts = path.split("/")
-    plural, *rest = parts[parts.index("namespaces") + 2 :]
+    parts = parts[2:] if parts[0] == "api" else parts[3:]
+    plural, *rest = parts[2:] if parts[0] == "namespaces" else parts
     return "/".join([plural, *rest[1:]])
 
 

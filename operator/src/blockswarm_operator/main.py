@@ -14,6 +14,7 @@ from blockswarm_operator import health
 from blockswarm_operator.cluster import ApiError, Cluster
 from blockswarm_operator.collector import Collector
 from blockswarm_operator.directory import Directory, DirectoryUnreachable
+from blockswarm_operator.ghosts import until_ghosts
 from blockswarm_operator.handlers import Memo, kopf_settings, register
 from blockswarm_operator.lanes import Lanes
 from blockswarm_operator.lease import Lease
@@ -42,7 +43,7 @@ def main() -> None:
 
 
 async def run(settings: Settings) -> int:
-    """Run until SIGTERM (returns 0) or until the lease is lost or a watch dies (returns 1)."""
+    """Run until SIGTERM (returns 0), or until the lease is lost, a watch dies or deletions were missed (returns 1)."""
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -55,7 +56,7 @@ async def run(settings: Settings) -> int:
         if not await _first(stop.wait(), lease.acquire()):
             return 0
         metrics.leader.set(1)
-        ended = await _first(stop.wait(), lease.hold(), work.run(stop))
+        ended = await _first(stop.wait(), lease.hold(), work.run(stop), work.until_ghosts())
         return 1 if ended else 0
     finally:
         stop.set()
@@ -98,6 +99,10 @@ class _Work:
             standalone=True,
             stop_flag=stop,
         )
+
+    async def until_ghosts(self) -> None:
+        """Return when the watches show what is there no longer."""
+        await until_ghosts(self._view, self._cluster, self._settings.namespaces)
 
     async def close(self) -> None:
         await self._lanes.close()

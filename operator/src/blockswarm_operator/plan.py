@@ -74,14 +74,16 @@ def _step(one: Wanted, servers: Sequence[Server], surging: str) -> tuple[Step, b
     last = [s for s in alive if needed(s, servers) and (s in old or s.cordoned)]
     fresh = [s for s in alive if s not in old and s not in last]
     surge = bool(last) and len(last) >= one.replicas > 0
+    # More than are wanted may all be needed: who was scaled down while the directory moved.
+    base = max(one.replicas, len(last)) if surge else one.replicas
     # Servers of a former directory are all needed until there is a whole model in the new one.
     turns = not all(s.stranded for s in last)
-    waits = surge and turns and bool(surging) and len(alive) <= one.replicas
-    missing = surge and len(alive) <= one.replicas
+    missing = surge and len(alive) <= base
+    waits = missing and turns and bool(surging)
     pending = next(
         (s.pod.unschedulable for s in fresh if s.pod.unschedulable), one.failure if missing else ""
     )
-    target = one.replicas + (1 if surge and not waits else 0)
+    target = base + (1 if surge and not waits else 0)
     if len(alive) > target:
         return _fewer(one, alive, old, target), False
     # One that has no room, or cannot start, may never come: the others need not wait for it.

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from blockswarm_operator.kinds import CHILDREN
 from blockswarm_operator.observed import Budget, Child, Node, Pod
 
 Key = tuple[str, str]
@@ -65,6 +66,18 @@ class View:
     def all_nodes(self) -> dict[str, Node]:
         """All nodes by name."""
         return {name: next(iter(self.nodes[name])) for name in self.nodes}
+
+    def identities(self, kind: str) -> set[str]:
+        """Uids of all objects of a kind that the watches show; of nodes their names."""
+        if kind == "Node":
+            return set(self.nodes)
+        indexes: dict[str, Mapping[Key, Iterable[Resource | Pod | Child]]] = {
+            "BlockServer": self.resources,
+            "Pod": self.pods,
+            **dict(zip(CHILDREN, self.children, strict=False)),
+        }
+        index = indexes.get(kind, {})
+        return {one.uid for key in index for one in index[key]}
 
     def keys_on(self, node: str) -> set[Key]:
         """Lanes that have a pod on the node."""

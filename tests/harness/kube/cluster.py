@@ -1,7 +1,9 @@
 """What tests ask of a cluster, whatever kind it is of."""
 
+import logging
 import shutil
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,8 @@ import pytest
 from kube.kubectl import Helm, Kubectl
 
 REPOSITORY = Path(__file__).parents[3]
+Say = Callable[[str], None]
+LOG = logging.getLogger(__name__)
 
 
 class Unsupported(pytest.skip.Exception):  # type: ignore[name-defined,misc]
@@ -22,13 +26,15 @@ class Cluster(ABC):
         kind: how people call it.
         home: folder of its own for state.
         keep: leave it running at the end of the session.
+        say: takes a line at each step that may take minutes; the log if none is given.
     """
 
     kind = "cluster"
 
-    def __init__(self, home: Path, *, keep: bool = False) -> None:
+    def __init__(self, home: Path, *, keep: bool = False, say: Say = LOG.info) -> None:
         self.home = home
         self.keep = keep
+        self.say = say
 
     @property
     @abstractmethod
@@ -41,7 +47,11 @@ class Cluster(ABC):
 
     @abstractmethod
     def build_and_load(self, image: str, dockerfile: str) -> None:
-        """Build an image of the repository and make it known to every node."""
+        """Build an image of the repository and make it known to every node.
+
+        Raises:
+            CommandError: that failed, or took too long; it may be tried again.
+        """
 
     @abstractmethod
     def down(self) -> None:

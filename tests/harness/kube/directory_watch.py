@@ -7,7 +7,8 @@ from kube.kubectl import Kubectl
 from kube.talking_pod import TalkingPod
 from kube.waiting import until
 
-_FIRST_SECONDS = 60.0
+# Servers that a former test took away are shown until their records expire, half a minute later.
+_FIRST_SECONDS = 120.0
 Facts = dict[str, Any]
 
 
@@ -21,6 +22,7 @@ class DirectoryWatch:
         model: its name.
         node: where the watching pod runs.
         served: whether the model is served already.
+        expect: ids of servers: it waits until just these are shown, each as ONLINE, and forgets what was said before.
 
     Attributes:
         history: (Unix seconds, server id → what is said of it: see watch_directory.py) at every change.
@@ -35,9 +37,10 @@ class DirectoryWatch:
         *,
         node: str | None = None,
         served: bool = True,
+        expect: set[str] | None = None,
     ) -> None:
         self.history: list[tuple[float, dict[str, Facts]]] = []
-        self._served = served
+        self._served, self._expect = served, expect
         self._pod = TalkingPod(
             kubectl,
             image,
@@ -50,8 +53,11 @@ class DirectoryWatch:
 
     def __enter__(self) -> Self:
         self._pod.__enter__()
-        if self._served:
-            until(lambda: self.states, "the directory's first view", timeout=_FIRST_SECONDS)
+        try:
+            self._await_first()
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -81,6 +87,21 @@ class DirectoryWatch:
     def state(self) -> str:
         """For errors."""
         return "\n".join(f"{at:.2f} {servers}" for at, servers in self.history[-15:])
+
+    def _await_first(self) -> None:
+        if self._expect is not None:
+            said = f"exactly {sorted(self._expect)} ONLINE"
+            count = until(self._as_expected, said, timeout=_FIRST_SECONDS, every=0.1, state=self.state)
+            # In place: the pod's thread appends meanwhile.
+            del self.history[: count - 1]
+        elif self._served:
+            until(lambda: self.states, "the directory's first view", timeout=_FIRST_SECONDS)
+
+    def _as_expected(self) -> int:
+        """How many views there are, if the last one is as expected, else 0."""
+        count = len(self.history)
+        wanted = dict.fromkeys(self._expect or (), "ONLINE")
+        return count if count and _states(self.history[count - 1][1]) == wanted else 0
 
     def _take(self, line: dict[str, Any]) -> None:
         # After an interruption the log is read anew.

@@ -12,7 +12,7 @@ from kube.coverage_watch import CoverageWatch
 from kube.kubectl import Kubectl, Object
 from kube.rest import Rest
 from kube.swarm import BLOCK_SERVER, complete
-from kube.waiting import until
+from kube.waiting import Transient, until
 
 SPACE = "evictions"
 MODEL = "evictions"
@@ -51,11 +51,9 @@ class EvictionField:
 
         self.wait(done, f"{', '.join(names)} complete")
 
-    def wait(
-        self, done: Callable[[], Any], what: str, *, timeout: float = _MOVE_SECONDS, every: float = 0.2
-    ) -> Any:
+    def wait(self, done: Callable[[], Any], what: str) -> Any:
         """`until`, with the state of everything in the error."""
-        return until(done, what, timeout=timeout, every=every, state=self.state)
+        return until(done, what, timeout=_MOVE_SECONDS, every=0.2, state=self.state)
 
     def clear(self) -> None:
         """Delete all BlockServers, and wait until their pods are gone."""
@@ -91,15 +89,34 @@ class EvictionField:
     def free(self, pod: Object) -> bool:
         """Whether a pod may leave now, or has begun to."""
         answer = self.rest.call("GET", f"/api/v1/namespaces/{SPACE}/pods/{pod['metadata']['name']}")
+        if answer.busy:
+            raise Transient(f"{pod['metadata']['name']}: {answer.status}")
         if answer.status == 404 or "deletionTimestamp" in answer.json()["metadata"]:
             return True
         return self.evict(pod, really=False) == 201
 
     def freed_after(self, pod: Object, substitute: str) -> float:
-        """Seconds from when a substitute was ONLINE until a pod is free."""
-        online: float = self.wait(lambda: self.watch.since(substitute), f"{substitute} ONLINE", every=0.02)
-        self.wait(lambda: self.free(pod), f"{pod['metadata']['name']} free", timeout=30, every=0.02)
-        return max(time.time() - online, 0.0)
+        """Seconds from when a substitute was ONLINE until a pod was free.
+
+        Both are asked for all the time: `kubectl logs` may tell late of the one, when the other has long been so.
+        """
+        name = pod["metadata"]["name"]
+        online: float | None = None
+        free: float | None = None
+
+        def both() -> tuple[float, float] | None:
+            nonlocal online, free
+            if free is None and self.free(pod):
+                free = time.time()
+            online = self.watch.since(substitute)
+            return None if online is None or free is None else (online, free)
+
+        def state() -> str:
+            return f"{substitute} ONLINE: {online}, {name} free: {free}\n{self.state()}"
+
+        what = f"{substitute} ONLINE and {name} free"
+        began, ended = until(both, what, timeout=_MOVE_SECONDS, every=0.05, state=state)
+        return max(ended - began, 0.0)
 
     def state(self) -> str:
         """Everything that helps to understand a failure."""

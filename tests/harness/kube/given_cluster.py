@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kube.cluster import REPOSITORY, Cluster
+from kube.cluster import REPOSITORY, Cluster, Say
 from kube.kubectl import call
 
 
@@ -18,8 +18,8 @@ class GivenCluster(Cluster):
 
     kind = "a given cluster"
 
-    def __init__(self, home: Path, kubeconfig: Path, registry: str) -> None:
-        super().__init__(home, keep=True)
+    def __init__(self, home: Path, kubeconfig: Path, registry: str, *, say: Say) -> None:
+        super().__init__(home, keep=True, say=say)
         self._kubeconfig = kubeconfig
         self._registry = registry.rstrip("/")
 

@@ -17,6 +17,7 @@ from kube.waiting import until
 from kube.writes_proxy import WritesProxy
 
 SPACE = "idempotence"
+DEADLINE = 180.0
 
 
 def block_server(name: str, start: int, end: int, *, replicas: int = 1) -> Object:
@@ -77,14 +78,16 @@ class World:
     def remove_all(self) -> None:
         """Delete every BlockServer, and wait until nothing is left of them."""
         self.kubectl.run("delete", "blockservers", "--all")
-        until(lambda: not self.snapshots.left(), "nothing left", timeout=60, every=0.1, state=self.state)
+        until(
+            lambda: not self.snapshots.left(), "nothing left", timeout=DEADLINE, every=0.1, state=self.state
+        )
 
     def restart(self, **environment: str) -> None:
         """Stop the operator, and start it, with these variables changed."""
         self.operator.stop()
         self.operator.environment.update(environment)
         self.operator.start()
-        self.operator.wait_passes(1)
+        self.operator.wait_passes(1, timeout=DEADLINE)
 
     def wait_whole(self) -> None:
         """Wait until every BlockServer is complete, and nothing is written any more."""
@@ -93,7 +96,7 @@ class World:
             found = self.kubectl.list("blockservers")
             return bool(found) and all(complete(one) for one in found)
 
-        until(whole, "every BlockServer complete", timeout=60, every=0.1, state=self.state)
+        until(whole, "every BlockServer complete", timeout=DEADLINE, every=0.1, state=self.state)
         self.wait_quiet()
 
     def wait_quiet(self) -> None:
@@ -105,7 +108,7 @@ class World:
             self.idle_passes(3)
             return self.operator.runs() and len(self.proxy.writes) == before
 
-        until(quiet, "passes that write nothing", timeout=60, every=0.0, state=self.state)
+        until(quiet, "passes that write nothing", timeout=DEADLINE, every=0.0, state=self.state)
 
     def wait_same(self, wanted: dict[str, Any]) -> None:
         """Wait until all is as in a former snapshot and stays so. An operator that was killed is started again."""
@@ -115,7 +118,7 @@ class World:
             return self.snapshots.comparable() == wanted
 
         try:
-            until(same, "the same state", timeout=60, every=0.1, state=self.state)
+            until(same, "the same state", timeout=DEADLINE, every=0.1, state=self.state)
             self.wait_quiet()
             assert same(), f"the same state does not last\n{self.state()}"
         except (TimeoutError, AssertionError) as error:
@@ -130,7 +133,7 @@ class World:
             until(
                 lambda before=before: self.operator.passes() > before or not self.operator.runs(),
                 "one more pass",
-                timeout=60,
+                timeout=DEADLINE,
                 every=0.05,
                 state=self.state,
             )

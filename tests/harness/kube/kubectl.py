@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from blockswarm_services.local.child import tied
+
 Object = dict[str, Any]
 
 
@@ -61,9 +63,9 @@ class Kubectl:
         return call(self.command(*words), stdin=stdin, timeout=timeout)
 
     def spawn(self, *words: str) -> subprocess.Popen[str]:
-        """A kubectl that goes on: a watch, a log or a forwarded port."""
+        """A kubectl that goes on: a watch, a log or a forwarded port. It ends with the thread that calls this."""
         return subprocess.Popen(
-            self.command(*words),
+            tied(self.command(*words)),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -1,5 +1,6 @@
 """The operator as a process of this machine, outside the cluster: it can be killed at any moment and asked at once."""
 
+import http.client
 import json
 import os
 import re
@@ -10,6 +11,7 @@ import sys
 import urllib.request
 from pathlib import Path
 
+from blockswarm_services.local.child import tied
 from kube.waiting import until
 
 _NUMBER = re.compile(r"^(?P<series>\S+?)(?:\{(?P<labels>[^}]*)\})? (?P<value>\S+)$")
@@ -69,7 +71,7 @@ class LocalOperator:
         """Start it; nothing is awaited."""
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "blockswarm_operator.main"],
+                tied([sys.executable, "-m", "blockswarm_operator.main"]),
                 env=self.environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
@@ -106,8 +108,11 @@ class LocalOperator:
         Raises:
             OSError: it does not answer.
         """
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=5) as answer:
-            text = answer.read().decode()
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=5) as answer:
+                text = answer.read().decode()
+        except http.client.HTTPException as error:  # it was killed while it answered
+            raise OSError(f"half an answer: {error!r}") from error
         total = 0.0
         for line in text.splitlines():
             found = _NUMBER.match(line)

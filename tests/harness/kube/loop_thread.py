@@ -17,15 +17,19 @@ class LoopThread:
         self._up = threading.Event()
 
     def __enter__(self) -> Self:
-        self._thread = threading.Thread(target=self.loop.run_until_complete, args=(self.serve(),))
+        self._thread = threading.Thread(
+            target=self.loop.run_until_complete, args=(self.serve(),), daemon=True
+        )
         self._thread.start()
-        assert self._up.wait(10), f"{type(self).__name__} did not start"
+        assert self._up.wait(30), f"{type(self).__name__} did not start"
         return self
 
     def __exit__(self, *error: object) -> None:
         self.loop.call_soon_threadsafe(self.stopped.set)
         self._thread.join(20)
-        self.loop.close()
+        # A loop that still runs cannot be closed; the process ends without it.
+        if not self._thread.is_alive():
+            self.loop.close()
 
     def up(self) -> None:
         """It can be reached now."""

@@ -1,17 +1,23 @@
 """A cluster that an executable starts on this very machine: subcommands up, build, kill-node, partition, down ..."""
 
+import contextlib
 import os
 import shutil
 import signal
 import subprocess
+import tempfile
+import time
 from pathlib import Path
 
 import pytest
 
-from kube.cluster import REPOSITORY, Cluster
+from blockswarm_services.local.child import tied
+from kube.cluster import REPOSITORY, Cluster, Say
 from kube.kubectl import CommandError, is_true
 
 _NEEDED = ("containerd", "runc", "iptables", "zstd", "buildah", "debootstrap")
+# debootstrap and pip may wait for their servers without end.
+_COMMAND_SECONDS = 1200.0
 
 
 class ProgramCluster(Cluster):
@@ -21,8 +27,8 @@ class ProgramCluster(Cluster):
     helm.
     """
 
-    def __init__(self, program: Path, home: Path, *, keep: bool = False) -> None:
-        super().__init__(home, keep=keep)
+    def __init__(self, program: Path, home: Path, *, keep: bool, say: Say) -> None:
+        super().__init__(home, keep=keep, say=say)
         self.kind = f"the cluster of {program.name}"
         self._program = program
         self._state = Path(os.environ.get("BLOCKSWARM_CLUSTER_DIR") or home / "state")
@@ -36,13 +42,18 @@ class ProgramCluster(Cluster):
         if missing:
             pytest.fail(f"{', '.join(missing)} missing: run `{self._program} packages` as root")
         if self.keep and self._running():
+            self.say(f"{self.kind}: taking the kept one")
             self._mend()
             return
+        self.say(f"{self.kind}: removing what a former run has left")
         self._run("down")
+        self.say(f"{self.kind}: starting {nodes} nodes")
+        began = time.monotonic()
         self._run("up", "--nodes", str(nodes))
+        self.say(f"{self.kind}: up after {time.monotonic() - began:.0f} s")
 
     def build_and_load(self, image: str, dockerfile: str) -> None:
-        self._run("build", "-t", image, "-f", str(REPOSITORY / dockerfile), str(REPOSITORY))
+        self._call("build", "-t", image, "-f", str(REPOSITORY / dockerfile), str(REPOSITORY))
 
     def retag(self, image: str, name: str) -> str:
         for node in self._nodes():
@@ -67,12 +78,15 @@ class ProgramCluster(Cluster):
         os.kill(self._pid("kube-apiserver"), signal.SIGSTOP)
 
     def thaw_api(self) -> None:
-        os.kill(self._pid("kube-apiserver"), signal.SIGCONT)
+        # One that has died needs no thaw, and what is left must still be taken down.
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self._pid("kube-apiserver"), signal.SIGCONT)
 
     def down(self) -> None:
         if self._state.exists():
             if (self._state / "pid" / "kube-apiserver").exists():
                 self.thaw_api()
+            self.say(f"{self.kind}: taking it down")
             self._run("down")
 
     def find(self, program: str) -> str:
@@ -102,15 +116,39 @@ class ProgramCluster(Cluster):
         return int((self._state / "pid" / name).read_text())
 
     def _run(self, *words: str) -> None:
-        done = subprocess.run(
-            [str(self._program), *words],
-            env={**os.environ, "BLOCKSWARM_CLUSTER_DIR": str(self._state)},
-            capture_output=True,
-            text=True,
-        )
-        if done.returncode:
-            said = (done.stdout + done.stderr)[-4000:]
-            pytest.fail(f"`{self._program} {' '.join(words)}` failed:\n{said}", pytrace=False)
+        try:
+            self._call(*words)
+        except CommandError as error:
+            pytest.fail(str(error), pytrace=False)
+
+    def _call(self, *words: str) -> None:
+        """Run the program to its end.
+
+        Raises:
+            CommandError: it failed, or took too long.
+        """
+        command, trouble = [str(self._program), *words], ""
+        with tempfile.TemporaryFile("w+", errors="replace") as said:
+            process = subprocess.Popen(
+                tied(command),
+                env={**os.environ, "BLOCKSWARM_CLUSTER_DIR": str(self._state)},
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=said,
+                start_new_session=True,
+            )
+            try:
+                process.wait(_COMMAND_SECONDS)
+            except subprocess.TimeoutExpired:
+                trouble = f"\nnot done within {_COMMAND_SECONDS:.0f} s"
+            finally:
+                # Also when the test is given up: what the program has started must not go on beside the next try.
+                if process.poll() is None:
+                    os.killpg(process.pid, signal.SIGKILL)
+                    process.wait()
+            if process.returncode:
+                said.seek(0)
+                raise CommandError(command, said.read() + trouble)
 
 
 def _number(node: str) -> str:

@@ -5,6 +5,7 @@ the labels that PodMonitor and ServiceMonitor give them.
 """
 
 import contextlib
+import http.client
 import json
 import shutil
 import socket
@@ -22,21 +23,33 @@ import pytest
 import yaml
 
 import boards
+from blockswarm_services.local.child import tied
 from kube.kubectl import Kubectl
 from kube.pod_targets import PodTargets
-from kube.waiting import until
+from kube.waiting import Transient, until
 
-# How long a condition lasts before its alert fires here; hours and minutes would be too long for a test.
-PATIENCE = "6s"
+# A scrape passes the API server, which a busy machine may hold up for seconds. While scrapes of a pod fail, its series
+# are gone.
+_SCRAPE_SECONDS = 5
+_SCRAPE_TIMEOUT_SECONDS = 4
+_EVALUATION_SECONDS = 2
+# What Grafana would fill in for $__rate_interval.
+RATE_INTERVAL = f"{4 * _SCRAPE_SECONDS}s"
+# How long a condition lasts before its alert fires here; hours and minutes would be too long for a test. Longer than it
+# takes to get over some scrapes that failed.
+PATIENCE_SECONDS = 20
 # It is about failures that go on for longer than what it looks back at; a single one is in order.
 _PATIENT = ("BlockSwarmOperatorErrors",)
-_SCRAPE = "2s"
 _POD_PATH = "/api/v1/namespaces/$1/pods/$2:$3/proxy/metrics"
 _META = "__meta_kubernetes_"
 
 
+class NoAnswer(Transient):
+    """Prometheus cannot answer now."""
+
+
 class Prometheus:
-    """Use as a context manager: it is up, and its first scrapes are done, inside.
+    """Use as a context manager: it answers inside.
 
     Args:
         kubectl: of the cluster.
@@ -61,7 +74,7 @@ class Prometheus:
             until(
                 lambda: self.ask("/api/v1/status/runtimeinfo"),
                 "Prometheus answers",
-                timeout=30,
+                timeout=60,
                 state=self.log,
             )
         except BaseException:
@@ -72,7 +85,11 @@ class Prometheus:
     def __exit__(self, *error: object) -> None:
         for child in reversed(self._children):
             child.terminate()
-            child.wait(20)
+            try:
+                child.wait(20)
+            except subprocess.TimeoutExpired:
+                child.kill()
+                child.wait()
         self._open.close()
 
     def query(self, expression: str) -> list[dict[str, Any]]:
@@ -108,19 +125,25 @@ class Prometheus:
 
     def pass_rounds(self, seconds: float) -> None:
         """Wait until all rules were evaluated on what was scraped `seconds` from now."""
-        moment = time.time() + seconds
-        until(lambda: self.evaluated_since(moment), "the rules are evaluated", timeout=seconds + 30)
+        moment = time.time() + seconds + _SCRAPE_SECONDS + _SCRAPE_TIMEOUT_SECONDS
+        until(lambda: self.evaluated_since(moment), "the rules are evaluated", timeout=seconds + 60)
 
     def ask(self, path: str, **parameters: str) -> Any:
-        """The data of an API answer; None while nobody answers."""
+        """The data of an API answer.
+
+        Raises:
+            NoAnswer: nobody answers now.
+            AssertionError: the question is refused.
+        """
         url = f"{self._url}{path}?{urllib.parse.urlencode(parameters)}"
         try:
             with urllib.request.urlopen(url, timeout=30) as answer:
                 return json.load(answer)["data"]
         except urllib.error.HTTPError as error:
-            raise AssertionError(f"{parameters}: {error.read().decode()}") from None
-        except OSError:
-            return None
+            said = f"{path} {parameters}: {error.code} {error.read().decode(errors='replace')}"
+            raise (NoAnswer if error.code >= 500 else AssertionError)(said) from None
+        except (OSError, http.client.HTTPException) as error:
+            raise NoAnswer(f"{path} {parameters}: {error!r}") from error
 
     def log(self) -> str:
         """Its last words."""
@@ -148,7 +171,7 @@ class Prometheus:
         ]
         with (self._home / "log").open("w") as log:
             self._children.append(
-                subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, text=True)
+                subprocess.Popen(tied(command), stdin=subprocess.DEVNULL, stdout=log, stderr=log, text=True)
             )
         self._url = f"http://{listen}"
 
@@ -158,7 +181,7 @@ class Prometheus:
         job = {
             "job_name": "blockswarm",
             "honor_labels": True,
-            "http_sd_configs": [{"url": targets, "refresh_interval": _SCRAPE}],
+            "http_sd_configs": [{"url": targets, "refresh_interval": f"{_SCRAPE_SECONDS}s"}],
             "relabel_configs": [
                 {"action": "keep", "source_labels": [f"{port}_name"], "regex": "metrics"},
                 {"action": "drop", "source_labels": [f"{_META}pod_phase"], "regex": "Failed|Succeeded"},
@@ -170,7 +193,11 @@ class Prometheus:
             ],
         }
         return {
-            "global": {"scrape_interval": _SCRAPE, "scrape_timeout": _SCRAPE, "evaluation_interval": _SCRAPE},
+            "global": {
+                "scrape_interval": f"{_SCRAPE_SECONDS}s",
+                "scrape_timeout": f"{_SCRAPE_TIMEOUT_SECONDS}s",
+                "evaluation_interval": f"{_EVALUATION_SECONDS}s",
+            },
             "rule_files": [str(self._home / "rules.yaml")],
             "scrape_configs": [job],
         }
@@ -181,10 +208,10 @@ def _relabel(sources: list[str], target: str, regex: str = "(.*)", text: str = "
 
 
 def _impatient() -> dict[str, Any]:
-    """The chart's rules, which fire after PATIENCE."""
+    """The chart's rules, which fire after PATIENCE_SECONDS."""
     loaded: dict[str, Any] = yaml.safe_load(boards.RULES.read_text())
     for group in loaded["groups"]:
         for rule in group["rules"]:
             if "alert" in rule and rule["alert"] not in _PATIENT:
-                rule["for"] = PATIENCE
+                rule["for"] = f"{PATIENCE_SECONDS}s"
     return loaded

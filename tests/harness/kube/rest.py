@@ -85,6 +85,11 @@ class Answer:
         """Whether it did what was asked."""
         return self.status < 300
 
+    @property
+    def busy(self) -> bool:
+        """Whether the API server could not answer now. Not for an eviction: there 429 is a budget's refusal."""
+        return self.status == 429 or self.status >= 500
+
     def json(self) -> Any:
         """The body."""
         return json.loads(self._data)

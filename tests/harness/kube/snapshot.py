@@ -5,6 +5,7 @@ from typing import Any
 
 from kube.kubectl import Object
 from kube.rest import Rest
+from kube.waiting import Transient
 
 _CHILDREN = {
     "ReplicaSet": "apis/apps/v1/namespaces/{}/replicasets",
@@ -36,8 +37,15 @@ class Snapshots:
         return f"/{_ALL[kind].format(self._namespace)}/{name}"
 
     def objects(self, kind: str) -> list[Object]:
-        """All objects of a kind."""
+        """All objects of a kind.
+
+        Raises:
+            OSError: no answer.
+            Transient: the API server cannot answer now.
+        """
         answer = self._rest.call("GET", "/" + _ALL[kind].format(self._namespace))
+        if answer.busy:
+            raise Transient(f"{kind}: {answer}")
         assert answer.ok, answer
         items: list[Object] = answer.json()["items"]
         return items

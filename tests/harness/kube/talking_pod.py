@@ -99,8 +99,9 @@ class TalkingPod:
             threading.Thread(target=self._end, args=(log,), daemon=True).start()
             assert log.stdout is not None
             for line in log.stdout:
-                if line.startswith("{"):
-                    self._listen(json.loads(line))
+                # A line that a broken stream has cut comes whole with the next one.
+                if (said := _parsed(line)) is not None:
+                    self._listen(said)
                     self._heard.set()
             log.wait()
             self._closing.wait(0.5)
@@ -109,3 +110,12 @@ class TalkingPod:
         while log.poll() is None:
             if self._closing.wait(0.2):
                 log.kill()
+
+
+def _parsed(line: str) -> dict[str, Any] | None:
+    """The object that a line holds; None if it is something else, or half of one."""
+    try:
+        said = json.loads(line)
+    except json.JSONDecodeError:
+        return None
+    return said if isinstance(said, dict) else None

@@ -1,7 +1,8 @@
-"""A proxy in front of the API server that lists what its client writes, and strikes after the n-th write."""
+"""A proxy in front of the API server: it lists what its client writes, strikes after the n-th write, breaks watches."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import aiohttp
@@ -19,6 +20,11 @@ _HOP = {
     "host",
     "accept-encoding",
 }
+
+
+# What the API server tells a watch that asks for events which it has forgotten.
+_EXPIRED = b"""{"type": "ERROR", "object": {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+"reason": "Expired", "code": 410, "message": "too old resource version"}}""".replace(b"\n", b" ")
 
 
 @dataclass(frozen=True)
@@ -47,6 +53,9 @@ class WritesProxy(LoopThread):
         self._writes: list[Write] = []
         self._strike_after = 0
         self._strike: Callable[[], None] | None = None
+        self._watches: dict[asyncio.Task[object], str] = {}
+        self._blind_to = ""
+        self._sighted = asyncio.Event()
 
     @property
     def writes(self) -> list[Write]:
@@ -61,6 +70,22 @@ class WritesProxy(LoopThread):
     def begin(self, *, strike_after: int = 0, strike: Callable[[], None] | None = None) -> None:
         """Start a new list. `strike()` is called once the API server has done the n-th write, instead of an answer."""
         self._writes, self._strike_after, self._strike = [], strike_after, strike
+
+    @contextmanager
+    def blind_to(self, plural: str) -> Iterator[None]:
+        """No watch of a kind meanwhile; the first one after it is told that what happened is forgotten."""
+        asyncio.run_coroutine_threadsafe(self._end_watches(plural), self.loop).result(10)
+        try:
+            yield
+        finally:
+            self.loop.call_soon_threadsafe(self._sighted.set)
+
+    async def _end_watches(self, plural: str) -> None:
+        self._blind_to = plural
+        self._sighted.clear()
+        for task, kind in self._watches.items():
+            if kind == plural:
+                task.cancel()
 
     async def serve(self) -> None:
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=10)
@@ -80,6 +105,22 @@ class WritesProxy(LoopThread):
             await runner.cleanup()
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
+        kind = request.path.rpartition("/")[2]
+        if request.query.get("watch") != "true":
+            return await self._pass_on(request)
+        if kind == self._blind_to:
+            await self._sighted.wait()
+            self._blind_to = ""
+            return web.Response(body=_EXPIRED + b"\n", content_type="application/json")
+        task = asyncio.current_task()
+        assert task is not None
+        self._watches[task] = kind
+        try:
+            return await self._pass_on(request)
+        finally:
+            del self._watches[task]
+
+    async def _pass_on(self, request: web.Request) -> web.StreamResponse:
         writes = request.method not in _READ and "/leases" not in request.path
         headers = {key: value for key, value in request.headers.items() if key.lower() not in _HOP}
         sent = self._session.request(

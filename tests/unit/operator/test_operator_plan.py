@@ -339,3 +339,12 @@ def test_their_substitutes_come_all_at_once():
     wanted = [_wanted("first"), _wanted("second", span="10:20")]
     steps = plan(wanted, [_away("a", bs="first"), _away("b", "10:20", bs="second")])
     assert [step.replicas for step in steps.values()] == [2, 2]
+
+
+def test_more_than_are_wanted_are_all_needed_until_a_substitute_came():
+    """Scaled down while the directory moved: nobody of the new template would ever come."""
+    wanted = [_wanted("first", replicas=1, current=2)]
+    servers = [_away("a", bs="first"), _away("b", bs="first")]
+    assert plan(wanted, servers)["first"].replicas == 3
+    step = plan([_wanted("first", replicas=1, current=3)], [*servers, _new("c", bs="first")])["first"]
+    assert step.costs.keys() == {"a", "b"}

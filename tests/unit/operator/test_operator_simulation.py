@@ -92,6 +92,7 @@ def _act(world, what, number):
 
 @hypothesis.settings(max_examples=80, deadline=None)
 @given(layout=st.sampled_from(LAYOUTS), actions=st.lists(ACTIONS, max_size=60))
+@hypothesis.example(layout=LAYOUTS[1], actions=[("new directory", 0), ("fewer", 0)])
 def test_whatever_happens_in_whatever_order_no_block_loses_its_last_server(layout, actions):
     world = _world(layout)
     for what, number in actions:

@@ -1,0 +1,61 @@
+"""Objects that the watches still show though the API server has them no longer.
+
+When the API server has forgotten where a watch was (410, as after its restart), kopf lists anew and tells of nobody
+who vanished in between; likewise when the CRD itself was deleted. Such a budget would be believed and hold nothing,
+the children of such a BlockServer would be made again for ever. Whoever finds one ends the process: the next holder of
+the lease begins with fresh lists.
+"""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+from blockswarm_operator import names
+from blockswarm_operator.cluster import ApiError, Cluster
+from blockswarm_operator.kinds import CHILDREN
+from blockswarm_operator.view import View
+
+logger = logging.getLogger(__name__)
+# An event may come later than a list that knows of it already, but hardly 20 s later.
+_LOOK_SECONDS, _SETTLE_SECONDS = 120.0, 20.0
+
+
+async def until_ghosts(view: View, cluster: Cluster, namespaces: Sequence[str]) -> None:
+    """Compare the view with the API server every two minutes; return when an object is a ghost at two looks.
+
+    Args:
+        namespaces: those that are watched; empty = all.
+    """
+    suspects: set[str] = set()
+    while True:
+        await asyncio.sleep(_SETTLE_SECONDS if suspects else _LOOK_SECONDS)
+        try:
+            found = await _vanished(view, cluster, namespaces)
+        except ApiError as error:
+            logger.info("cannot compare with the API server", extra={"error": str(error)})
+            continue
+        if found & suspects:
+            logger.error(
+                "the watches missed deletions: beginning anew", extra={"objects": sorted(found)[:20]}
+            )
+            return
+        suspects = found
+
+
+async def _vanished(view: View, cluster: Cluster, namespaces: Sequence[str]) -> set[str]:
+    """ "Kind uid" of what the view shows and the API server does not have."""
+    found: set[str] = set()
+    for kind in ("BlockServer", "Pod", "Node", *CHILDREN):
+        # Before the list: what is made meanwhile is no ghost.
+        shown = view.identities(kind)
+        if shown:
+            found |= {f"{kind} {one}" for one in shown - await _listed(kind, cluster, namespaces)}
+    return found
+
+
+async def _listed(kind: str, cluster: Cluster, namespaces: Sequence[str]) -> set[str]:
+    if kind == "Node":
+        return {meta["name"] for meta in await cluster.list_metadata(kind, "")}
+    selector = "" if kind == "BlockServer" else names.SELECTOR
+    lists = [await cluster.list_metadata(kind, place, selector) for place in namespaces or [""]]
+    return {meta["uid"] for metas in lists for meta in metas}

@@ -1,0 +1,167 @@
+"""Objects that vanished while a watch did not look."""
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from aiohttp import web
+from operator_objects import MODEL_KEY
+
+from blockswarm_operator import cluster as cluster_module
+from blockswarm_operator import ghosts, names
+from blockswarm_operator.cluster import ApiError, Cluster
+from blockswarm_operator.kinds import CHILDREN
+from blockswarm_operator.login import credentials
+from blockswarm_operator.metrics import Metrics
+from blockswarm_operator.view import View
+
+LANE = ("default", MODEL_KEY)
+
+
+@dataclass
+class One:
+    uid: str
+
+
+class Api:
+    """What the API server has: kind → uids (of nodes: names). Notes what it is asked."""
+
+    def __init__(self, view):
+        self.view = view
+        self.objects = {kind: view.identities(kind) for kind in ("BlockServer", "Pod", "Node", *CHILDREN)}
+        self.asked = []
+        self.away = False
+
+    async def list_metadata(self, kind, namespace, selector=""):
+        if self.away:
+            raise ApiError(503, "etcd")
+        self.asked.append((kind, namespace, selector))
+        return [{"uid": one, "name": one} for one in self.objects[kind]]
+
+
+@pytest.fixture
+def api():
+    index: Any = {LANE: [One("a"), One("b")]}
+    nodes = {"node-1": [One("n")]}
+    return Api(View(resources=index, pods=index, nodes=nodes, children=[index] * len(CHILDREN)))
+
+
+async def _look(monkeypatch, api, *changes, namespaces=()):
+    """Run with one of `changes` made at each look; how long was slept before each, and whether it ended by itself."""
+    left, pauses = list(changes), []
+
+    async def sleep(seconds):
+        pauses.append(seconds)
+        if not left:
+            raise asyncio.CancelledError
+        left.pop(0)()
+
+    monkeypatch.setattr(ghosts.asyncio, "sleep", sleep)
+    try:
+        await ghosts.until_ghosts(api.view, api, namespaces)
+    except asyncio.CancelledError:
+        return pauses, False
+    return pauses, True
+
+
+def _nothing():
+    pass
+
+
+@pytest.mark.parametrize("kind", ["BlockServer", "Pod", "Node", *CHILDREN])
+async def test_what_is_missing_at_two_looks_is_a_ghost(monkeypatch, api, kind):
+    api.objects[kind] = set()
+    pauses, ended = await _look(monkeypatch, api, _nothing, _nothing)
+    assert ended
+    assert pauses == [120, 20]
+
+
+async def test_an_event_that_comes_late_is_no_ghost(monkeypatch, api):
+    def deleted():
+        api.objects["Pod"] = {"a"}
+
+    def told():
+        api.view.pods = {LANE: [One("a")]}
+
+    assert await _look(monkeypatch, api, deleted, told, _nothing) == ([120, 20, 120, 120], False)
+
+
+async def test_two_that_are_late_one_after_the_other_are_no_ghosts(monkeypatch, api):
+    def first():
+        api.objects["Pod"] = {"a"}
+
+    def second():
+        api.objects["Pod"] = {"b", "c"}
+        api.view.pods = {LANE: [One("a"), One("c")]}
+
+    assert not (await _look(monkeypatch, api, first, second))[1]
+
+
+async def test_new_objects_and_an_api_server_that_is_away_are_no_ghosts(monkeypatch, api):
+    def made():
+        api.objects["BlockServer"] = {"a", "b", "new"}
+
+    def away():
+        api.away = True
+
+    assert await _look(monkeypatch, api, made, away, away) == ([120] * 4, False)
+
+
+async def test_it_looks_where_the_watches_look(monkeypatch, api):
+    await _look(monkeypatch, api, _nothing, namespaces=["one", "two"])
+    assert [asked for asked in api.asked if asked[0] in ("BlockServer", "Pod", "Node")] == [
+        ("BlockServer", "one", ""),
+        ("BlockServer", "two", ""),
+        ("Pod", "one", names.SELECTOR),
+        ("Pod", "two", names.SELECTOR),
+        ("Node", "", ""),
+    ]
+
+
+async def test_lists_come_in_pages(monkeypatch, tmp_path):
+    asked = []
+
+    async def answer(request):
+        asked.append((request.path, dict(request.query), request.headers["Accept"]))
+        last = "continue" in request.query
+        uid = "second" if last else "first"
+        more = {} if last else {"continue": "more"}
+        return web.json_response({"metadata": more, "items": [{"metadata": {"uid": uid}}]})
+
+    app = web.Application()
+    app.router.add_get("/{path:.*}", answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    config = tmp_path / "kubeconfig"
+    config.write_text(KUBECONFIG % runner.addresses[0][1])
+    monkeypatch.setenv("KUBECONFIG", str(config))
+    assert credentials().server.endswith(str(runner.addresses[0][1]))
+    metrics = Metrics()
+    cluster = await Cluster.connect(metrics)
+    try:
+        found = await cluster.list_metadata("Pod", "", "a=b")
+        assert [meta["uid"] for meta in found] == ["first", "second"]
+        await cluster.list_metadata("ReplicaSet", "default")
+    finally:
+        await cluster.close()
+        await runner.cleanup()
+    accept = cluster_module._METADATA
+    assert asked[:2] == [
+        ("/api/v1/pods", {"limit": "500", "labelSelector": "a=b"}, accept),
+        ("/api/v1/pods", {"limit": "500", "labelSelector": "a=b", "continue": "more"}, accept),
+    ]
+    assert asked[2][0] == "/apis/apps/v1/namespaces/default/replicasets"
+    counted = {s.labels["resource"] for m in metrics.api_requests.collect() for s in m.samples}
+    assert counted == {"pods", "replicasets"}
+
+
+KUBECONFIG = """
+apiVersion: v1
+kind: Config
+clusters: [{name: c, cluster: {server: "http://127.0.0.1:%d"}}]
+users: [{name: u, user: {}}]
+contexts: [{name: x, context: {cluster: c, user: u}}]
+current-context: x
+"""
