@@ -114,15 +114,16 @@ class Cluster:
                 return None
             raise
 
-    async def list_metadata(self, kind: str, namespace: str, selector: str = "") -> list[dict[str, Any]]:
-        """Metadata of all objects of a kind with these labels; `namespace` "": of all namespaces."""
-        found: list[dict[str, Any]] = []
+    async def list_uids(self, kind: str, namespace: str, selector: str = "") -> set[str]:
+        """Uids of all objects of a kind with these labels; `namespace` "": of all namespaces."""
+        found: set[str] = set()
         query = {"limit": str(_PAGE), **({"labelSelector": selector} if selector else {})}
         while True:
             page = await self._call(
                 "GET", _place(kind, namespace, ""), None, _JSON, accept=_METADATA, **query
             )
-            found += [item["metadata"] for item in page["items"]]
+            # An API server says null where it has none.
+            found |= {item["metadata"]["uid"] for item in page.get("items") or ()}
             query["continue"] = page["metadata"].get("continue") or ""
             if not query["continue"]:
                 return found

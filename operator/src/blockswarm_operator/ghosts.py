@@ -34,6 +34,9 @@ async def until_ghosts(view: View, cluster: Cluster, namespaces: Sequence[str]) 
         except ApiError as error:
             logger.info("cannot compare with the API server", extra={"error": str(error)})
             continue
+        except Exception:  # whatever it is: it must not end an operator that works
+            logger.exception("cannot compare with the API server")
+            continue
         if found & suspects:
             logger.error(
                 "the watches missed deletions: beginning anew", extra={"objects": sorted(found)[:20]}
@@ -47,15 +50,13 @@ async def _vanished(view: View, cluster: Cluster, namespaces: Sequence[str]) -> 
     found: set[str] = set()
     for kind in ("BlockServer", "Pod", "Node", *CHILDREN):
         # Before the list: what is made meanwhile is no ghost.
-        shown = view.identities(kind)
+        shown = view.uids(kind)
         if shown:
-            found |= {f"{kind} {one}" for one in shown - await _listed(kind, cluster, namespaces)}
+            found |= {f"{kind} {uid}" for uid in shown - await _listed(kind, cluster, namespaces)}
     return found
 
 
 async def _listed(kind: str, cluster: Cluster, namespaces: Sequence[str]) -> set[str]:
-    if kind == "Node":
-        return {meta["name"] for meta in await cluster.list_metadata(kind, "")}
-    selector = "" if kind == "BlockServer" else names.SELECTOR
-    lists = [await cluster.list_metadata(kind, place, selector) for place in namespaces or [""]]
-    return {meta["uid"] for metas in lists for meta in metas}
+    selector = "" if kind in ("BlockServer", "Node") else names.SELECTOR
+    places = namespaces if namespaces and kind != "Node" else [""]
+    return set().union(*[await cluster.list_uids(kind, place, selector) for place in places])

@@ -51,6 +51,7 @@ class Node:
     """A node. `ready`: "True", "False" or "Unknown" (nothing heard of it)."""
 
     name: str
+    uid: str = ""
     ready: str = "True"
     cordoned: bool = False
 
@@ -125,6 +126,7 @@ def node(body: Body) -> Node:
     conditions = {item["type"]: item for item in (body.get("status") or {}).get("conditions") or ()}
     return Node(
         name=body["metadata"]["name"],
+        uid=body["metadata"].get("uid", ""),
         ready=conditions.get("Ready", {}).get("status", "Unknown"),
         cordoned=bool((body.get("spec") or {}).get("unschedulable")),
     )

@@ -74,16 +74,18 @@ def _step(one: Wanted, servers: Sequence[Server], surging: str) -> tuple[Step, b
     last = [s for s in alive if needed(s, servers) and (s in old or s.cordoned)]
     fresh = [s for s in alive if s not in old and s not in last]
     surge = bool(last) and len(last) >= one.replicas > 0
-    # More than are wanted may all be needed: who was scaled down while the directory moved.
-    base = max(one.replicas, len(last)) if surge else one.replicas
     # Servers of a former directory are all needed until there is a whole model in the new one.
     turns = not all(s.stranded for s in last)
-    missing = surge and len(alive) <= base
+    missing = surge and len(alive) <= one.replicas
     waits = missing and turns and bool(surging)
     pending = next(
         (s.pod.unschedulable for s in fresh if s.pod.unschedulable), one.failure if missing else ""
     )
-    target = base + (1 if surge and not waits else 0)
+    surplus = [s for s in last if s.stranded][: -one.replicas] if one.replicas else []
+    if surplus:
+        # Who was scaled down while the directory moved: as many as are wanted suffice those that still know them.
+        return _fewer(one, alive, old, len(alive) - len(surplus), first=surplus), False
+    target = one.replicas + (1 if surge and not waits else 0)
     if len(alive) > target:
         return _fewer(one, alive, old, target), False
     # One that has no room, or cannot start, may never come: the others need not wait for it.
@@ -96,12 +98,15 @@ def _step(one: Wanted, servers: Sequence[Server], surging: str) -> tuple[Step, b
     return Step(replicas=target, evict=leaver, progress=_progress(one, alive, old, last)), starts
 
 
-def _fewer(one: Wanted, alive: list[Server], old: list[Server], target: int) -> Step:
-    """Scaling down: those that do not serve, those that must go, then the idlest. Waits until they are marked."""
+def _fewer(
+    one: Wanted, alive: list[Server], old: list[Server], target: int, first: Sequence[Server] = ()
+) -> Step:
+    """Scaling down: `first`, those that do not serve, those that must go, the idlest. Waits until they are marked."""
     order = sorted(
         alive,
         key=lambda s: (
-            s.online or s.wavers, s.pod.ready, s not in old, not s.cordoned, s.sessions, s.pod.created, s.pod.uid,
+            s not in first, s.online or s.wavers, s.pod.ready, s not in old, not s.cordoned,
+            s.sessions, s.pod.created, s.pod.uid,
         ),
     )  # fmt: skip
     costs = {s.pod.name: _FIRST_TO_GO + rank for rank, s in enumerate(order[: len(alive) - target])}

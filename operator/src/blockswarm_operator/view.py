@@ -65,15 +65,15 @@ class View:
 
     def all_nodes(self) -> dict[str, Node]:
         """All nodes by name."""
-        return {name: next(iter(self.nodes[name])) for name in self.nodes}
+        # The last one is the newest: an earlier one of that name may have gone unseen.
+        return {name: list(self.nodes[name])[-1] for name in self.nodes}
 
-    def identities(self, kind: str) -> set[str]:
-        """Uids of all objects of a kind that the watches show; of nodes their names."""
-        if kind == "Node":
-            return set(self.nodes)
-        indexes: dict[str, Mapping[Key, Iterable[Resource | Pod | Child]]] = {
+    def uids(self, kind: str) -> set[str]:
+        """Of all objects of a kind that the watches show."""
+        indexes: dict[str, Mapping[Any, Iterable[Resource | Pod | Child | Node]]] = {
             "BlockServer": self.resources,
             "Pod": self.pods,
+            "Node": self.nodes,
             **dict(zip(CHILDREN, self.children, strict=False)),
         }
         index = indexes.get(kind, {})

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import socket
 import time
 from typing import Any
 
@@ -13,6 +12,8 @@ from operator_objects import FINGERPRINT, MODEL_KEY, record
 
 from blockswarm_operator import directory as module
 from blockswarm_operator.directory import Directory, DirectoryUnreachable
+from blockswarm_wire import addresses
+from blockswarm_wire.errors import Unreachable
 from blockswarm_wire.fingerprint import model_key
 from blockswarm_wire.record import State, Statement
 from blockswarm_wire.span import Span
@@ -130,13 +131,13 @@ class Around:
 async def around(stubs, monkeypatch):
     made = Around([one.address for one in stubs])
 
-    async def getaddrinfo(host, port, **_):
-        assert (host, port) == ("directory.system.svc", 31340)
+    def look_up(target):
+        assert target == "dns:///directory.system.svc:31340"
         if not made.addresses:
-            raise socket.gaierror("no such name")
-        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", address) for address in made.addresses]
+            raise Unreachable("no such name")
+        return sorted(f"{host}:{port}" for host, port in made.addresses)
 
-    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", getaddrinfo)
+    monkeypatch.setattr(addresses, "_look_up", look_up)
     yield made
     await made.directory.close()
 

@@ -25,19 +25,19 @@ class One:
 
 
 class Api:
-    """What the API server has: kind → uids (of nodes: names). Notes what it is asked."""
+    """What the API server has: kind → uids. Notes what it is asked."""
 
     def __init__(self, view):
         self.view = view
-        self.objects = {kind: view.identities(kind) for kind in ("BlockServer", "Pod", "Node", *CHILDREN)}
+        self.objects = {kind: view.uids(kind) for kind in ("BlockServer", "Pod", "Node", *CHILDREN)}
         self.asked = []
-        self.away = False
+        self.away = None
 
-    async def list_metadata(self, kind, namespace, selector=""):
+    async def list_uids(self, kind, namespace, selector=""):
         if self.away:
-            raise ApiError(503, "etcd")
+            raise self.away
         self.asked.append((kind, namespace, selector))
-        return [{"uid": one, "name": one} for one in self.objects[kind]]
+        return self.objects[kind]
 
 
 @pytest.fixture
@@ -98,12 +98,13 @@ async def test_two_that_are_late_one_after_the_other_are_no_ghosts(monkeypatch, 
     assert not (await _look(monkeypatch, api, first, second))[1]
 
 
-async def test_new_objects_and_an_api_server_that_is_away_are_no_ghosts(monkeypatch, api):
+@pytest.mark.parametrize("trouble", [ApiError(503, "etcd"), TypeError("a bug")])
+async def test_new_objects_and_an_api_server_that_is_away_are_no_ghosts(monkeypatch, api, trouble):
     def made():
         api.objects["BlockServer"] = {"a", "b", "new"}
 
     def away():
-        api.away = True
+        api.away = trouble
 
     assert await _look(monkeypatch, api, made, away, away) == ([120] * 4, False)
 
@@ -127,7 +128,8 @@ async def test_lists_come_in_pages(monkeypatch, tmp_path):
         last = "continue" in request.query
         uid = "second" if last else "first"
         more = {} if last else {"continue": "more"}
-        return web.json_response({"metadata": more, "items": [{"metadata": {"uid": uid}}]})
+        items = None if "replicasets" in request.path else [{"metadata": {"uid": uid}}]
+        return web.json_response({"metadata": more, "items": items})
 
     app = web.Application()
     app.router.add_get("/{path:.*}", answer)
@@ -141,9 +143,8 @@ async def test_lists_come_in_pages(monkeypatch, tmp_path):
     metrics = Metrics()
     cluster = await Cluster.connect(metrics)
     try:
-        found = await cluster.list_metadata("Pod", "", "a=b")
-        assert [meta["uid"] for meta in found] == ["first", "second"]
-        await cluster.list_metadata("ReplicaSet", "default")
+        assert await cluster.list_uids("Pod", "", "a=b") == {"first", "second"}
+        assert await cluster.list_uids("ReplicaSet", "default") == set(), "an API server says null"
     finally:
         await cluster.close()
         await runner.cleanup()

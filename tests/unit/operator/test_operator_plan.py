@@ -341,10 +341,13 @@ def test_their_substitutes_come_all_at_once():
     assert [step.replicas for step in steps.values()] == [2, 2]
 
 
-def test_more_than_are_wanted_are_all_needed_until_a_substitute_came():
-    """Scaled down while the directory moved: nobody of the new template would ever come."""
-    wanted = [_wanted("first", replicas=1, current=2)]
-    servers = [_away("a", bs="first"), _away("b", bs="first")]
-    assert plan(wanted, servers)["first"].replicas == 3
-    step = plan([_wanted("first", replicas=1, current=3)], [*servers, _new("c", bs="first")])["first"]
-    assert step.costs.keys() == {"a", "b"}
+def test_more_of_them_than_are_wanted_leave_before_a_substitute_comes():
+    """Scaled down while the directory moved: the room may be needed for substitutes, and nobody else would go."""
+    away = [_away("a", bs="first"), _away("b", bs="first")]
+    step = _step(away, replicas=1, current=2)
+    assert (step.replicas, step.costs.keys(), step.hold) == (2, {"a"}, True)
+    marked = [replace(away[0], pod=replace(away[0].pod, deletion_cost=-1000)), away[1]]
+    assert _step(marked, replicas=1, current=2).replicas == 1
+    assert _step(away[1:], replicas=1, current=1).replicas == 2
+    newcomer = _loading("c", bs="first")
+    assert _step([*away, newcomer], replicas=1, current=3).costs.keys() == {"a"}

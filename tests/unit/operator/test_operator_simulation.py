@@ -140,6 +140,17 @@ def test_a_drained_node_gets_empty_while_others_are_evicted_and_restarted(
     assert all(world.up_to_date(name) for name in layout)
 
 
+def test_room_made_by_scaling_down_lets_a_model_move_to_another_directory():
+    world = _world({"a": (0, 10, 3), "b": (10, 20, 1)}, {"node-1": 4})
+    world.move_directory()
+    for _ in range(5):
+        world.step()
+    assert world.condition("b", "Progressing") == ("False", "NoSpareCapacity")
+    world.change("a", replicas=1)
+    world.settle(most=100)
+    assert all(world.up_to_date(name) for name in "ab")
+
+
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_all_restarted_at_once_with_room_for_one_more_pod(layout):
     pods = sum(replicas for _, _, replicas in layout.values())

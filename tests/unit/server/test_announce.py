@@ -13,13 +13,16 @@ from blockswarm_wire.record import ServerRecord, State
 
 
 class Node:
-    """A DHT that takes everything."""
+    """A DHT that takes everything. `takes`: cleared while it hangs."""
 
     def __init__(self) -> None:
         self.stored: list[State] = []
+        self.takes = asyncio.Event()
+        self.takes.set()
         self._news = asyncio.Condition()
 
     async def store_server(self, record: ServerRecord) -> bool:
+        await self.takes.wait()
         async with self._news:
             self.stored.append(record.state)
             self._news.notify_all()
@@ -35,10 +38,13 @@ class Shown:
 
     def __init__(self, *, hang: bool = False) -> None:
         self.states: list[State] = []
+        self.draining = asyncio.Event()
         self._hang = hang
 
     async def show(self, record: ServerRecord) -> None:
         self.states.append(record.state)
+        if record.state is State.DRAINING:
+            self.draining.set()
         if self._hang:
             await asyncio.Event().wait()
 
@@ -85,3 +91,17 @@ async def test_directories_that_hang_delay_nothing_but_the_end() -> None:
         await announcer.online.wait()
     await announcer.close(deadline=0.01)
     assert node.stored == [State.JOINING, State.ONLINE, State.OFFLINE]
+
+
+async def test_a_dht_that_hangs_delays_no_directory() -> None:
+    node, shown = Node(), Shown()
+    node.takes.clear()
+    announcer = _announcer(node, shown)
+    announcer.start()
+    announcer.say(State.ONLINE)
+    announcer.say(State.DRAINING)
+    async with asyncio.timeout(5):
+        await shown.draining.wait()
+    assert shown.states == [State.JOINING, State.ONLINE, State.DRAINING]
+    await announcer.close(deadline=0.01)
+    assert node.stored == []

@@ -51,7 +51,7 @@ class DirectoryService(pb_grpc.DirectoryServicer):
         """
         try:
             records, statements = _decode(request)
-            if len(self._stores) >= _MAX_PENDING_STORES:
+            if statements and len(self._stores) >= _MAX_PENDING_STORES:
                 raise TooManySessions("too many publishes are in progress", retry_after=1.0)
         except BlockSwarmError as error:
             self._metrics.published("refused", len(request.entries))
@@ -60,6 +60,8 @@ class DirectoryService(pb_grpc.DirectoryServicer):
         for item in items:
             self._mirror.take(Found(request.model_key, item))
         self._metrics.published("shown", len(records))
+        if not statements:
+            return pb.PublishResponse()
         task = asyncio.create_task(self._store(request.model_key, statements))
         self._stores.add(task)
         task.add_done_callback(self._stored)
@@ -114,7 +116,7 @@ class DirectoryService(pb_grpc.DirectoryServicer):
         return pb.LookupResponse(entries=entries, peers=self._node.connected)
 
     async def _store(self, key: str, statements: list[Statement]) -> int:
-        stored = await self._node.store_statements(key, statements) if statements else 0
+        stored = await self._node.store_statements(key, statements)
         self._metrics.published("confirmed", stored)
         self._metrics.published("unconfirmed", len(statements) - stored)
         return stored

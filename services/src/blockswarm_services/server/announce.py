@@ -33,7 +33,6 @@ class Announcer:
         self._directories = directories
         self._describe = describe
         self._state = State.JOINING
-        self._shown: State | None = None
         self._shows: set[asyncio.Task[None]] = set()
         self._changed = asyncio.Event()
         self._issued = 0.0
@@ -47,13 +46,16 @@ class Announcer:
 
     def start(self) -> None:
         """Begin with JOINING."""
+        self._show()
         self._task = asyncio.create_task(self._run(), name="announce")
 
     def say(self, state: State) -> None:
         """Announce another state at once."""
-        if state is not self._state:
-            logger.info("server state", extra={"state": state.value})
+        if state is self._state:
+            return
+        logger.info("server state", extra={"state": state.value})
         self._state = state
+        self._show()
         self._changed.set()
 
     async def close(self, *, deadline: float) -> None:
@@ -82,7 +84,6 @@ class Announcer:
         while True:
             self._changed.clear()
             record = self._record()
-            self._show_news(record)
             stored = await self._store(record)
             if stored and record.state is State.ONLINE:
                 self.online.set()
@@ -93,12 +94,9 @@ class Announcer:
             except TimeoutError:
                 continue
 
-    def _show_news(self, record: ServerRecord) -> None:
-        """Never waited for: the DHT must not hear later of us because a directory hangs."""
-        if record.state is self._shown:
-            return
-        self._shown = record.state
-        task = asyncio.create_task(self._directories.show(record), name="show record")
+    def _show(self) -> None:
+        """Neither waits for the other: directories may hang, and the DHT may take seconds for the last heartbeat."""
+        task = asyncio.create_task(self._directories.show(self._record()), name="show record")
         self._shows.add(task)
         task.add_done_callback(self._shows.discard)
 
