@@ -40,7 +40,8 @@ tools: venv
 
 unit: model tools
 	@command -v promtool >/dev/null || { echo "promtool is missing: install Prometheus (Debian: apt-get install prometheus)" >&2; exit 1; }
-	$(BIN)/pytest -m "not faults and not cluster"
+	$(BIN)/pytest -n 2 tests/unit
+	$(BIN)/pytest -m "not faults and not cluster" --ignore=tests/unit
 
 e2e: model ## the tests on a real cluster: kind, or KUBECONFIG with BLOCKSWARM_TEST_REGISTRY
 	$(BIN)/pytest -m cluster $(E2E_ARGS) tests/cluster
