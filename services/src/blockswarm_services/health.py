@@ -4,8 +4,9 @@ Plain asyncio, because three GET routes do not pay for a web framework. One requ
 """
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
@@ -16,6 +17,8 @@ logger = logging.getLogger(__name__)
 
 _MAX_REQUEST_BYTES = 16 * 1024
 _REQUEST_SECONDS = 5.0
+# A kubelet probes at most once a second. An answer that is held back until there is one comes without that delay.
+_HOLD_SECONDS = 0.9
 _TEXT = "text/plain; charset=utf-8"
 _REASONS = {
     200: "OK",
@@ -29,12 +32,20 @@ _Reply = tuple[int, str, bytes]
 
 
 class HealthServer:
-    """Answers the three routes until `close`. `port`: the port it got, also where 0 was asked for."""
+    """Answers the three routes until `close`. `port`: the port it got, also where 0 was asked for.
+
+    `settled` returns once this process is ready, or never will be: /readyz waits for it up to 0.9 s before it says no.
+    """
 
     def __init__(
-        self, registry: CollectorRegistry, healthy: Callable[[], bool], ready: Callable[[], bool]
+        self,
+        registry: CollectorRegistry,
+        healthy: Callable[[], bool],
+        ready: Callable[[], bool],
+        settled: Callable[[], Awaitable[object]] | None = None,
     ) -> None:
         self._registry = registry
+        self._settled = settled
         self._probes = {"/healthz": healthy, "/readyz": ready}
         self._server: asyncio.Server | None = None
         self.port = 0
@@ -75,7 +86,12 @@ class HealthServer:
             return 400, _TEXT, b"not an HTTP/1 request\n"
         if parts[0] != "GET":
             return 405, _TEXT, b"only GET is served\n"
-        return self._route(parts[1].partition("?")[0], rest)
+        path = parts[1].partition("?")[0]
+        if path == "/readyz" and self._settled is not None and not self._probes[path]():
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_HOLD_SECONDS):
+                    await self._settled()
+        return self._route(path, rest)
 
     def _route(self, path: str, headers: str) -> _Reply:
         if path in self._probes:

@@ -6,6 +6,7 @@ import socket
 import pytest
 from prometheus_client import CollectorRegistry, Gauge
 
+from blockswarm_services import health
 from blockswarm_services.health import HealthServer, start_health_server
 from blockswarm_wire.errors import InvalidArgument
 
@@ -48,6 +49,31 @@ async def test_each_request_gets_its_status(raw: bytes, status: int) -> None:
     finally:
         await server.close()
     assert got == status
+
+
+async def test_readiness_is_told_when_it_comes_not_at_the_next_probe() -> None:
+    ready = asyncio.Event()
+    server = HealthServer(CollectorRegistry(), lambda: True, ready.is_set, ready.wait)
+    await server.start("127.0.0.1:0")
+    try:
+        held = asyncio.create_task(_request(server.port, b"GET /readyz HTTP/1.1\r\n\r\n"))
+        assert (await _request(server.port, b"GET /healthz HTTP/1.1\r\n\r\n"))[0] == 200
+        assert not held.done()
+        ready.set()
+        assert (await held)[0] == 200
+    finally:
+        await server.close()
+
+
+async def test_readiness_that_does_not_come_is_not_waited_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health, "_HOLD_SECONDS", 0.05)
+    never = asyncio.Event()
+    server = HealthServer(CollectorRegistry(), lambda: True, lambda: False, never.wait)
+    await server.start("127.0.0.1:0")
+    try:
+        assert (await _request(server.port, b"GET /readyz HTTP/1.1\r\n\r\n"))[0] == 503
+    finally:
+        await server.close()
 
 
 async def test_metrics_are_prometheus_text() -> None:

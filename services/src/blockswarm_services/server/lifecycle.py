@@ -65,7 +65,8 @@ class BlockServer:
         self._num_blocks = 0
         self._address = ""
         self._metrics = Metrics(self._state)
-        self._endpoint = HealthServer(self._metrics.registry, self._alive, self._ready)
+        self._came_online = asyncio.Event()
+        self._endpoint = HealthServer(self._metrics.registry, self._alive, self._ready, self._settled)
         self._node: SwarmNode
         self._announcer: Announcer
 
@@ -214,6 +215,7 @@ class BlockServer:
         while not self._stop.is_set():
             if not announced and self._announcer.online.is_set():
                 announced = True
+                self._came_online.set()
                 logger.info(
                     "server ready", extra={"address": self._address, "blocks": str(self._settings.span)}
                 )
@@ -245,6 +247,10 @@ class BlockServer:
 
     def _ready(self) -> bool:
         return self._alive() and self._state() is State.ONLINE
+
+    async def _settled(self) -> None:
+        """Return when the server is ready, or stops."""
+        await _first(self._stop, self._came_online)
 
     def _fail(self, cause: str) -> None:
         self._failure = self._failure or cause
@@ -300,9 +306,11 @@ async def serve(settings: Settings) -> int:
     return await BlockServer(settings).run()
 
 
-async def _first(*events: asyncio.Event, timeout: float) -> None:
+async def _first(*events: asyncio.Event, timeout: float | None = None) -> None:
     """Wait until one of `events` is set, at most `timeout` seconds."""
     waits = [asyncio.create_task(event.wait()) for event in events]
-    await asyncio.wait(waits, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
-    for wait in waits:
-        wait.cancel()
+    try:
+        await asyncio.wait(waits, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for wait in waits:
+            wait.cancel()
