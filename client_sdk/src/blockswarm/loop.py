@@ -1,6 +1,7 @@
 """The one background event loop of this process, on which every blocking call of the SDK runs its async twin."""
 
 import asyncio
+import atexit
 import os
 import threading
 from collections.abc import Coroutine
@@ -14,6 +15,11 @@ _lock = threading.Lock()
 _loop: asyncio.AbstractEventLoop | None = None
 _thread: threading.Thread | None = None
 _owner = 0
+_ended = False
+
+# At the end of the process: how long cancelled work may take, and how long to wait for the loop's thread in all.
+_CANCEL_SECONDS = 1.0
+_END_SECONDS = 3.0
 
 
 class ForkedError(RuntimeError):
@@ -21,18 +27,22 @@ class ForkedError(RuntimeError):
 
 
 def loop() -> asyncio.AbstractEventLoop:
-    """The background loop, started at the first call.
+    """The background loop, started at the first call and ended with the process.
 
     Raises:
         ForkedError: it was started before this process was forked.
+        RuntimeError: this process is ending.
     """
     global _loop, _owner, _thread
     with _lock:
+        if _ended:
+            raise RuntimeError("this process is ending, and blockswarm's event loop has ended before it")
         if _loop is None:
             _loop = uvloop.new_event_loop()
             _owner = os.getpid()
-            _thread = threading.Thread(target=_loop.run_forever, name="blockswarm-loop", daemon=True)
+            _thread = threading.Thread(target=_run_loop, args=(_loop,), name="blockswarm-loop", daemon=True)
             _thread.start()
+            atexit.register(_end)
         elif _owner != os.getpid():
             raise ForkedError(
                 "blockswarm was used before this process was forked, and its connections do not survive a fork: "
@@ -65,3 +75,24 @@ def run(work: Coroutine[Any, Any, _T]) -> _T:
     except BaseException:
         future.cancel()
         raise
+
+
+def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
+    """Run until `_end`, then give the work that is left a moment to see that it is cancelled."""
+    loop.run_forever()
+    left = asyncio.all_tasks(loop)
+    for task in left:
+        task.cancel()
+    if left:
+        loop.run_until_complete(asyncio.wait(left, timeout=_CANCEL_SECONDS))
+
+
+def _end() -> None:
+    """End the loop while Python still runs: a callback of uvloop after that takes the process down with SIGSEGV."""
+    global _ended
+    with _lock:
+        if _loop is None or _thread is None or _owner != os.getpid():
+            return
+        _ended = True
+    _loop.call_soon_threadsafe(_loop.stop)
+    _thread.join(_END_SECONDS)

@@ -206,5 +206,5 @@ def _abandon(manager: RemoteSequenceManager, discovery: Discovery) -> None:
         await manager.close()
         await discovery.close()
 
-    with contextlib.suppress(RuntimeError):  # after a fork there is nothing to close
+    with contextlib.suppress(RuntimeError):  # after a fork, or at the end of the process
         loop.submit(work())

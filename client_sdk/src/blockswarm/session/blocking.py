@@ -1,5 +1,6 @@
 """InferenceSession: the session that blocks, with the API that Petals' users know."""
 
+import contextlib
 import weakref
 from types import TracebackType
 from typing import Self
@@ -129,4 +130,5 @@ class InferenceSession:
 def _abandon(session: AsyncInferenceSession) -> None:
     """Close a session that was dropped without `close`, so that servers do not keep its KV until it is idle."""
     if session.chain:
-        loop.submit(session.close())
+        with contextlib.suppress(RuntimeError):  # after a fork, or at the end of the process
+            loop.submit(session.close())
