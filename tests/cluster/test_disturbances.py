@@ -131,11 +131,20 @@ def restart_each(scene: Scene) -> None:
 
 
 def scale_down(scene: Scene) -> None:
-    name = scene.victim["metadata"]["labels"]["blockswarm.io/blockserver"]
-    for replicas in (1, 2):
-        scene.swarm.kubectl.run("scale", "blockserver", name, f"--replicas={replicas}")
+    victim = scene.victim
+    name = victim["metadata"]["labels"]["blockswarm.io/blockserver"]
+    node = victim["spec"]["nodeName"]
+    # Of two servers the one on the cordoned node goes, which is the one in use.
+    scene.swarm.cluster.kubectl.run("cordon", node)
+    try:
+        scene.swarm.kubectl.run("scale", "blockserver", name, "--replicas=1")
+        scene.until(lambda: scene.left({victim["metadata"]["uid"]}), "the generation elsewhere")
+        scene.until(scene.gone(victim), "the end of the server in use")
         scene.completed(name)
-        assert scene.swarm.get(name)["spec"]["replicas"] == replicas
+    finally:
+        scene.swarm.cluster.kubectl.run("uncordon", node)
+    scene.swarm.kubectl.run("scale", "blockserver", name, "--replicas=2")
+    scene.completed(name)
 
 
 def kill_operator(scene: Scene) -> None:

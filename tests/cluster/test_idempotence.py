@@ -199,14 +199,16 @@ def test_what_vanished_while_no_watch_looked_is_not_held_on_to(world: World) -> 
 
 
 def test_killed_at_any_write_of_a_change(world: World, note) -> None:
-    """Two servers become one or back, and at the same time another one is replaced, surge and all."""
-    wanted, longest, cuts = {}, 0, 0
+    """Two servers become one or back, and at the same time all are replaced: by evictions, and with a surge."""
+    wanted, longest, cuts, evictions = {}, 0, 0, 0
     for _ in range(2):
         world.proxy.begin()
         replicas = world.change_all()
         world.wait_whole()
         wanted[replicas] = world.snapshots.comparable()
         longest = max(longest, len(world.proxy.writes))
+        evictions += sum(write.path.endswith("/eviction") for write in world.proxy.writes)
+    assert evictions, "no write of the change is an eviction"
     for number in range(1, longest + 1):
         world.proxy.begin(strike_after=number, strike=world.operator.kill)
         world.wait_same(wanted[world.change_all()])

@@ -112,7 +112,13 @@ def test_what_the_panels_show_is_true(prometheus, generator, swarm):
         "Servers per block A",
         "Servers by state A",
         "Generated tokens/s A",
+        "KV tokens per span A",
+        "KV tokens per span B",
+        "KV tokens per span C",
     ]
+    # One session in each span, which was promised room for all its tokens; two servers each.
+    promised_least = 3 + MANY_TOKENS
+    capacities = [2.0 * swarm.get(name)["spec"]["cache"]["tokens"] for name in SPANS]
 
     def shown() -> dict[str, list[dict[str, Any]]]:
         expressions = _filled_in(prometheus, "swarm")
@@ -120,7 +126,7 @@ def test_what_the_panels_show_is_true(prometheus, generator, swarm):
 
     def right() -> bool:
         samples = shown()
-        sessions, without, least, per_block, by_state, rate = (
+        sessions, without, least, per_block, by_state, rate, used, promised, capacity = (
             [float(sample["value"][1]) for sample in samples[where]] for where in panels
         )
         states = [sample["metric"].get("state") for sample in samples["Servers by state A"]]
@@ -133,6 +139,10 @@ def test_what_the_panels_show_is_true(prometheus, generator, swarm):
             # The pause after each token is 0.1 s, so that the truth is known from above.
             and len(rate) == 1
             and 0 < rate[0] < 10.5
+            and len(used) == len(promised) == len(SPANS)
+            and sorted(capacity) == sorted(capacities)
+            and all(0 < tokens < promised_least for tokens in used)
+            and all(promised_least <= tokens <= min(capacities) for tokens in promised)
         )
 
     # A series may come late, and a scrape that failed hides some for a moment.
@@ -244,9 +254,16 @@ def test_sessions_that_keep_losing_servers_are_told_of(prometheus, swarm, genera
         lost = swarm.pod_of(run.chain[span])["metadata"]["name"]
         swarm.kubectl.delete("pod", lost, grace=0)
         swarm.wait(lambda lost=lost: run.chain and not _uses(swarm, run, lost), "the session has moved")
+        until(lambda: _shown(prometheus, "Failovers A"), "the panel shows it", timeout=60, every=1.0)
         swarm.settle()
     _wait_firing(prometheus, swarm, "BlockSwarmFailoverRate")
     run.stop()
+
+
+def _shown(prometheus, panel: str) -> bool:
+    """Whether a panel of the swarm's dashboard shows more than zero somewhere."""
+    samples = prometheus.query(_filled_in(prometheus, "swarm")[panel])
+    return any(float(sample["value"][1]) > 0 for sample in samples)
 
 
 def _uses(swarm, run, pod: str) -> bool:

@@ -69,9 +69,9 @@ class World:
         raise AssertionError(f"lower has no {kind}\n{self.state()}")
 
     def change_all(self) -> int:
-        """`lower` gets one server more or less, the one of `upper` is replaced. Returns the replicas of `lower`."""
+        """All are replaced, and `lower` gets one server more or less. Returns its replicas."""
         replicas = 3 - int(self.kubectl.get("bs", "lower")["spec"]["replicas"])
-        self.patch("BlockServer", "lower", {"spec": {"replicas": replicas}})
+        self.patch("BlockServer", "lower", {"spec": {"replicas": replicas, "restart": uuid.uuid4().hex}})
         self.patch("BlockServer", "upper", {"spec": {"restart": uuid.uuid4().hex}})
         return replicas
 
