@@ -24,6 +24,7 @@ CRD = "blockservers.blockswarm.io"
 # As small as it gets: what is tested is helm's doing.
 SMALL: dict[str, Any] = {"operator": {"replicas": 1}, "directory": {"replicas": 1, "minReadySeconds": 0}}
 OWNERSHIP = "--take-ownership"
+PLAIN = REPOSITORY / "manifests" / "operator" / "blockswarm.yaml"
 
 
 class Life:
@@ -102,6 +103,15 @@ def life(cluster: Cluster, chart: Release, claim: Callable[[str], None]) -> Iter
     finally:
         cluster.kubectl.delete("namespace", SPACE)
         cluster.kubectl.delete("persistentvolume", f"{SPACE}-{objects.CLAIM}")
+
+
+def test_the_plain_install_is_accepted(life: Life) -> None:
+    """Every object of it. It is only asked for, so that its namespace must be there before."""
+    words = ["apply", "--server-side", "--dry-run=server", "-f", str(PLAIN)]
+    said = life.cluster.kubectl.run(*words).splitlines()
+    wanted = sum(thing is not None for thing in yaml.safe_load_all(PLAIN.read_text()))
+    assert sum(line.endswith(" serverside-applied (server dry run)") for line in said) == wanted, said
+    assert life.release.kubectl.find("deployment", f"{life.release.name}-operator") is None
 
 
 def test_install_over_a_crd_that_kubectl_applied(life: Life) -> None:

@@ -1,16 +1,35 @@
 """The chart, three BlockServers, an application: what the first ten minutes with BlockSwarm show."""
 
+import json
 import re
 
 import pytest
 
 from kube import objects
-from kube.kubectl import CommandError
+from kube.cluster import REPOSITORY
+from kube.kubectl import CommandError, is_true
 from kube.release import SYSTEM
 from kube.swarm import SPANS, complete
+from kube.waiting import until
 
 ORDER = 10
 TOKENS = 64
+APPLICATION = REPOSITORY / "manifests" / "samples" / "application.yaml"
+HEAVY = ("torch", "transformers", "tokenizers", "safetensors", "huggingface_hub", "numpy", "hivemind")
+# What an image adds to its base: tests/unit/chart/test_dockerfiles.py.
+ADDED = "/opt/venv"
+ADDED_BYTES = 150_000_000
+# Prints what of its further arguments can be imported, and how many bytes the files of the first hold.
+_INVENTORY = """
+import importlib.util, json, os, sys
+
+def fail(error):
+    raise error
+
+folder, *names = sys.argv[1:]
+size = sum(os.lstat(os.path.join(at, file)).st_size for at, _, files in os.walk(folder, onerror=fail) for file in files)
+print(json.dumps({"found": [name for name in names if importlib.util.find_spec(name)], "size": size}))
+"""
 
 
 def test_every_part_is_ready(swarm, chart):
@@ -84,7 +103,19 @@ def test_namespaces_take_restricted_pods_only(kubectl, swarm):
         kubectl.apply(root)
 
 
+def test_the_operator_s_image_holds_nothing_heavy(chart, note):
+    def look():
+        words = ["python", "-c", _INVENTORY, ADDED, "blockswarm_operator", *HEAVY]
+        return json.loads(chart.kubectl.exec(chart.leader(), *words))
+
+    inventory = until(look, "an inventory of the leader's image", timeout=120)
+    note(f"image of the operator: {inventory['size'] / 1e6:.1f} MB over its base")
+    assert inventory["found"] == ["blockswarm_operator"]
+    assert inventory["size"] <= ADDED_BYTES
+
+
 def test_application_generates_what_transformers_generates(generator, reference):
+    # It is not even installed.
     assert generator.hello["hivemind"] is False
     run = generator.begin(reference.prompt, tokens=TOKENS).finish()
     reference.check(run, "the first generation", at_least=TOKENS)
@@ -108,6 +139,30 @@ def test_helm_test(swarm, chart):
     said = chart.test()
     assert re.search(r"Phase:\s+Succeeded", said), said
     assert objects.MODEL_NAME in said
+
+
+def test_the_sample_application_tells_a_story(swarm, chart, images):
+    """Applied as it stands, but for the image's name."""
+    kubectl, pods = swarm.kubectl, "app.kubernetes.io/name=story"
+    text, images_named = re.subn(r"(?<= image: ).+", images["client"].name, APPLICATION.read_text())
+    assert images_named == 1
+    assert f"value: {chart.directory}\n" in text
+    assert f"claimName: {objects.CLAIM}," in text
+
+    def told():
+        said = kubectl.logs("deployment/story")
+        available = is_true(kubectl.get("deployment", "story"), "Available")
+        return available and re.search(r"^Once upon a time(\W+\w+){10}", said, re.MULTILINE)
+
+    def state():
+        return kubectl.run("describe", "pods", "-l", pods) + kubectl.logs("deployment/story", tail=30)
+
+    try:
+        kubectl.run("apply", "-f", "-", stdin=text)
+        until(told, "a story of the sample", timeout=300, state=state)
+    finally:
+        kubectl.run("delete", "-f", "-", "--ignore-not-found", stdin=text, timeout=180)
+    swarm.wait(lambda: not kubectl.list("pods", pods), "no pod of the sample")
 
 
 def _table(text):

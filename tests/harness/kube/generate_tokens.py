@@ -6,6 +6,7 @@ ORDERS is a folder. The file `start-N` in it ({"prompt": ids, "tokens": at most,
 file `stop-N` ends it after its present token.
 """
 
+import importlib.util
 import itertools
 import json
 import sys
@@ -74,7 +75,7 @@ def read_order(file: Path) -> dict[str, Any]:
 def main() -> None:
     folder, directory, orders = sys.argv[1], sys.argv[2], Path(sys.argv[3])
     model = AutoDistributedModelForCausalLM.from_pretrained(folder, directory=directory)
-    say(ready=True, hivemind="hivemind" in sys.modules)
+    say(ready=True, hivemind=importlib.util.find_spec("hivemind") is not None)
     for run in itertools.count(1):
         order = read_order(orders / f"start-{run}")
         try:

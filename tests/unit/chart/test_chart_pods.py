@@ -1,16 +1,25 @@
-"""Every pod of the chart is as locked up as it can be."""
+"""Every pod of the chart is as locked up as it can be, and so is that of the sample application."""
 
 import pytest
-from rendering import VARIANTS, of_kind, pods, render
+import yaml
+from rendering import ROOT, VARIANTS, of_kind, pods, render
 
 RESTRICTED_VOLUMES = {
     "configMap", "csi", "downwardAPI", "emptyDir", "ephemeral", "persistentVolumeClaim", "projected", "secret",
 }  # fmt: skip
 WORKLOADS = ("Deployment", "StatefulSet")
+SAMPLE = ROOT / "manifests" / "samples" / "application.yaml"
+
+
+@pytest.fixture(params=[*VARIANTS, SAMPLE.name])
+def things(request):
+    if request.param == SAMPLE.name:
+        return list(yaml.safe_load_all(SAMPLE.read_text()))
+    return render(VARIANTS[request.param])
 
 
 @pytest.fixture(params=VARIANTS)
-def things(request):
+def chart(request):
     return render(VARIANTS[request.param])
 
 
@@ -102,8 +111,8 @@ def test_mounts_and_volumes_belong_together(things):
 # --- workloads --------------------------------------------------------------------------------------------------------
 
 
-def test_what_runs_for_long_is_probed_at_ports_it_has(things):
-    for workload in of_kind(things, *WORKLOADS):
+def test_what_runs_for_long_is_probed_at_ports_it_has(chart):
+    for workload in of_kind(chart, *WORKLOADS):
         [container] = workload["spec"]["template"]["spec"]["containers"]
         ports = {port["name"] for port in container["ports"]}
         for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
@@ -112,8 +121,8 @@ def test_what_runs_for_long_is_probed_at_ports_it_has(things):
         assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"
 
 
-def test_replicas_avoid_each_other(things):
-    for workload in of_kind(things, *WORKLOADS):
+def test_replicas_avoid_each_other(chart):
+    for workload in of_kind(chart, *WORKLOADS):
         spec = workload["spec"]
         anti = spec["template"]["spec"]["affinity"]["podAntiAffinity"]
         [term] = anti["preferredDuringSchedulingIgnoredDuringExecution"]
@@ -121,8 +130,8 @@ def test_replicas_avoid_each_other(things):
         assert term["podAffinityTerm"]["labelSelector"]["matchLabels"] == spec["selector"]["matchLabels"]
 
 
-def test_no_version_is_in_a_pod_or_a_selector(things):
-    for workload in of_kind(things, *WORKLOADS):
+def test_no_version_is_in_a_pod_or_a_selector(chart):
+    for workload in of_kind(chart, *WORKLOADS):
         template, selector = (
             workload["spec"]["template"]["metadata"]["labels"],
             workload["spec"]["selector"]["matchLabels"],
@@ -135,9 +144,9 @@ def test_no_version_is_in_a_pod_or_a_selector(things):
             )
 
 
-def test_the_parts_select_only_themselves(things):
-    labels = {where: pod["metadata"]["labels"] for where, pod in pods(things)}
-    for workload in of_kind(things, *WORKLOADS):
+def test_the_parts_select_only_themselves(chart):
+    labels = {where: pod["metadata"]["labels"] for where, pod in pods(chart)}
+    for workload in of_kind(chart, *WORKLOADS):
         selector = workload["spec"]["selector"]["matchLabels"].items()
         mine = f"{workload['kind']}/{workload['metadata']['name']}"
         assert [where for where, found in labels.items() if selector <= found.items()] == [mine]
