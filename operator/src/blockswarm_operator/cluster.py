@@ -160,7 +160,10 @@ class Cluster:
                     code, data = response.status, await response.read()
             if code >= 300:
                 raise ApiError(code, _message(data))
-            return dict(json.loads(data)) if data else {}
+            answer = json.loads(data) if data else {}
+            if not isinstance(answer, dict):
+                raise ValueError("the answer is no object")
+            return answer
         except (TimeoutError, OSError, aiohttp.ClientError, ValueError) as error:
             raise ApiError(0, f"{verb} {path}: {type(error).__name__}: {error}") from None
         finally:

@@ -10,10 +10,8 @@ from operator_objects import MODEL_KEY
 
 from blockswarm_operator import cluster as cluster_module
 from blockswarm_operator import ghosts, names
-from blockswarm_operator.cluster import ApiError, Cluster
+from blockswarm_operator.cluster import ApiError
 from blockswarm_operator.kinds import CHILDREN
-from blockswarm_operator.login import credentials
-from blockswarm_operator.metrics import Metrics
 from blockswarm_operator.view import View
 
 LANE = ("default", MODEL_KEY)
@@ -120,49 +118,22 @@ async def test_it_looks_where_the_watches_look(monkeypatch, api):
     ]
 
 
-async def test_lists_come_in_pages(monkeypatch, tmp_path):
-    asked = []
-
+async def test_lists_come_in_pages(stub_api, cluster, metrics):
     async def answer(request):
-        asked.append((request.path, dict(request.query), request.headers["Accept"]))
         last = "continue" in request.query
         uid = "second" if last else "first"
         more = {} if last else {"continue": "more"}
         items = None if "replicasets" in request.path else [{"metadata": {"uid": uid}}]
         return web.json_response({"metadata": more, "items": items})
 
-    app = web.Application()
-    app.router.add_get("/{path:.*}", answer)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    config = tmp_path / "kubeconfig"
-    config.write_text(KUBECONFIG % runner.addresses[0][1])
-    monkeypatch.setenv("KUBECONFIG", str(config))
-    assert credentials().server.endswith(str(runner.addresses[0][1]))
-    metrics = Metrics()
-    cluster = await Cluster.connect(metrics)
-    try:
-        assert await cluster.list_uids("Pod", "", "a=b") == {"first", "second"}
-        assert await cluster.list_uids("ReplicaSet", "default") == set(), "an API server says null"
-    finally:
-        await cluster.close()
-        await runner.cleanup()
+    stub_api.answer = answer
+    assert await cluster.list_uids("Pod", "", "a=b") == {"first", "second"}
+    assert await cluster.list_uids("ReplicaSet", "default") == set(), "an API server says null"
     accept = cluster_module._METADATA
-    assert asked[:2] == [
+    assert [(asked.path, asked.query, asked.accept) for asked in stub_api.asked[:2]] == [
         ("/api/v1/pods", {"limit": "500", "labelSelector": "a=b"}, accept),
         ("/api/v1/pods", {"limit": "500", "labelSelector": "a=b", "continue": "more"}, accept),
     ]
-    assert asked[2][0] == "/apis/apps/v1/namespaces/default/replicasets"
+    assert stub_api.asked[2].path == "/apis/apps/v1/namespaces/default/replicasets"
     counted = {s.labels["resource"] for m in metrics.api_requests.collect() for s in m.samples}
     assert counted == {"pods", "replicasets"}
-
-
-KUBECONFIG = """
-apiVersion: v1
-kind: Config
-clusters: [{name: c, cluster: {server: "http://127.0.0.1:%d"}}]
-users: [{name: u, user: {}}]
-contexts: [{name: x, context: {cluster: c, user: u}}]
-current-context: x
-"""

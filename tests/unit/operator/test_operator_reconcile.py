@@ -298,14 +298,33 @@ def test_while_the_new_template_is_refused_no_server_of_the_old_one_goes(monkeyp
     assert world.condition("first", "Accepted") == ("True", "Valid")
 
 
-def test_a_server_error_while_applying_lets_nobody_go_and_alarms_nobody(monkeypatch):
+# No answer in time, races, too many requests, an API server that is not well: the next pass may succeed.
+PASSING = (0, 404, 408, 409, 429, 500, 503, 504)
+
+
+@pytest.mark.parametrize("code", PASSING)
+def test_a_failure_that_may_pass_while_applying_lets_nobody_go_and_alarms_nobody(monkeypatch, code):
     world = _world(block_server("first", replicas=2))
     pods = {body["metadata"]["uid"] for body in world.pods_of("first")}
-    _deny(world, monkeypatch, "apply", ApiError(503, "etcd leader changed"), _named("ReplicaSet", "first"))
+    _deny(world, monkeypatch, "apply", ApiError(code, "etcd leader changed"), _named("ReplicaSet", "first"))
     world.change("first", restart="x")
     _work(world)
     assert {body["metadata"]["uid"] for body in world.pods_of("first")} == pods
     assert world.condition("first", "Accepted") == ("True", "Valid")
+    assert "Refused" not in _told(world)
+    assert {error.code for error in world.failures} == {code}, "it is tried again"
+
+
+# Of an eviction 404, 409 and 429 are answers.
+@pytest.mark.parametrize("code", sorted({*PASSING} - {404, 409, 429}))
+def test_a_failure_that_may_pass_while_evicting_alarms_nobody(monkeypatch, code):
+    world = _world(block_server("first", replicas=2))
+    _deny(world, monkeypatch, "evict", ApiError(code, "etcd leader changed"), lambda *of: True)
+    world.change("first", restart="x")
+    _work(world)
+    assert world.condition("first", "Progressing")[1] != "CannotEvict"
+    assert "CannotEvict" not in _told(world)
+    assert {error.code for error in world.failures} == {code}, "it is tried again"
 
 
 def test_an_eviction_that_is_refused_for_good_is_told_and_stops_nobody_else(monkeypatch):
