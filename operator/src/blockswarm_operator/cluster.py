@@ -164,7 +164,7 @@ class Cluster:
             if not isinstance(answer, dict):
                 raise ValueError("the answer is no object")
             return answer
-        except (TimeoutError, OSError, aiohttp.ClientError, ValueError) as error:
+        except (TimeoutError, OSError, aiohttp.ClientError, kopf.LoginError, ValueError) as error:
             raise ApiError(0, f"{verb} {path}: {type(error).__name__}: {error}") from None
         finally:
             self._metrics.api_requests.labels(verb, _resource(path), str(code)).inc()

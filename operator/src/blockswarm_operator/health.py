@@ -11,7 +11,7 @@ async def serve(listen: str, registry: CollectorRegistry, *, healthy: Callable[[
     """Serve until `cleanup()` of what is returned.
 
     Args:
-        listen: host:port.
+        listen: host:port; an IPv6 address stands in brackets.
         healthy: False makes /healthz answer 503: the process must be restarted.
 
     Raises:
@@ -35,5 +35,5 @@ async def serve(listen: str, registry: CollectorRegistry, *, healthy: Callable[[
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     host, _, port = listen.rpartition(":")
-    await web.TCPSite(runner, host, int(port)).start()
+    await web.TCPSite(runner, host.strip("[]"), int(port)).start()
     return runner

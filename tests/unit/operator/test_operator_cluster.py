@@ -108,6 +108,19 @@ async def test_a_token_is_read_again_before_it_ends(monkeypatch, stub_api, clust
     assert [asked.token for asked in stub_api.asked] == ["Bearer first", "Bearer second"]
 
 
+async def test_a_token_that_cannot_be_read_for_a_moment_is_a_call_that_failed(
+    monkeypatch, stub_api, cluster, kubeconfig
+):
+    monkeypatch.setattr(module, "_LOGIN_SECONDS", -1.0)
+    kubeconfig.rename(kubeconfig.with_suffix(".away"))
+    with pytest.raises(ApiError) as told:
+        await CALLS["read"](cluster)
+    assert told.value.code == 0
+    kubeconfig.with_suffix(".away").rename(kubeconfig)
+    await CALLS["read"](cluster)
+    assert len(stub_api.asked) == 1
+
+
 async def test_requests_are_counted_by_what_they_are_about(stub_api, cluster, metrics):
     await CALLS["evict"](cluster)
     await CALLS["apply_status"](cluster)

@@ -75,6 +75,15 @@ async def test_there_is_nothing_else(path):
         assert (await _get(runner, path))[0] == 404
 
 
+async def test_brackets_around_an_address_are_no_part_of_it():
+    # As those of IPv6, which not every machine has.
+    runner = await health.serve("[127.0.0.1]:0", CollectorRegistry(), healthy=lambda: True)
+    try:
+        assert runner.addresses[0][0] == "127.0.0.1"
+    finally:
+        await runner.cleanup()
+
+
 async def test_a_port_that_is_in_use_is_an_error():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
