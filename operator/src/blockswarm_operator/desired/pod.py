@@ -88,7 +88,8 @@ def _container(spec: Spec, settings: Settings) -> Manifest:
             )
         ],
         # Only importing torch comes before /healthz; on a node that starts many servers at once it takes its time.
-        "startupProbe": _probe("/healthz", period=5, failures=60),
+        # Often, because a small model is loaded soon after, and readiness is not asked for before this has passed.
+        "startupProbe": _probe("/healthz", period=1, failures=300),
         "livenessProbe": _probe("/healthz", period=10, failures=3),
         "readinessProbe": _probe("/readyz", period=1, failures=2),
         "resources": resources,
