@@ -107,7 +107,7 @@ def life(cluster: Cluster, chart: Release, claim: Callable[[str], None]) -> Iter
 
 def test_the_plain_install_is_accepted(life: Life) -> None:
     """Every object of it. It is only asked for, so that its namespace must be there before."""
-    words = ["apply", "--server-side", "--dry-run=server", "-f", str(PLAIN)]
+    words = ["apply", "--server-side", "--force-conflicts", "--dry-run=server", "-f", str(PLAIN)]
     said = life.cluster.kubectl.run(*words).splitlines()
     wanted = sum(thing is not None for thing in yaml.safe_load_all(PLAIN.read_text()))
     assert sum(line.endswith(" serverside-applied (server dry run)") for line in said) == wanted, said

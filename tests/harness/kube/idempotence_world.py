@@ -39,6 +39,13 @@ LOWER = block_server("lower", 0, 4, replicas=2)
 UPPER = block_server("upper", 3, 6)
 
 
+def counted(replica_set: Object) -> bool:
+    """Whether the status of a ReplicaSet is that of its spec: its controller tells late of a pod that has gone."""
+    status, wanted = replica_set["status"], replica_set["spec"]["replicas"]
+    seen = status.get("observedGeneration") == replica_set["metadata"]["generation"]
+    return seen and status["replicas"] == status.get("readyReplicas", 0) == wanted
+
+
 class World:
     """All that the tests touch. The operator is started and stopped by them."""
 
@@ -90,11 +97,11 @@ class World:
         self.operator.wait_passes(1, timeout=DEADLINE)
 
     def wait_whole(self) -> None:
-        """Wait until every BlockServer is complete, and nothing is written any more."""
+        """Wait until every BlockServer is complete, the controllers have done their part, and nothing is written."""
 
         def whole() -> bool:
-            found = self.kubectl.list("blockservers")
-            return bool(found) and all(complete(one) for one in found)
+            found, sets = self.kubectl.list("blockservers"), self.kubectl.list("replicasets")
+            return bool(found) and all(complete(one) for one in found) and all(counted(one) for one in sets)
 
         until(whole, "every BlockServer complete", timeout=DEADLINE, every=0.1, state=self.state)
         self.wait_quiet()
