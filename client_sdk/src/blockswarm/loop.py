@@ -52,7 +52,11 @@ def loop() -> asyncio.AbstractEventLoop:
 
 
 def submit(work: Coroutine[Any, Any, _T]) -> "Future[_T]":
-    """Start `work` on the background loop."""
+    """Start `work` on the background loop.
+
+    Raises:
+        RuntimeError: as `loop`.
+    """
     try:
         return asyncio.run_coroutine_threadsafe(work, loop())
     except BaseException:
@@ -64,7 +68,7 @@ def run(work: Coroutine[Any, Any, _T]) -> _T:
     """Run `work` on the background loop and wait for it; an interrupt (Ctrl-C) cancels it.
 
     Raises:
-        RuntimeError: called on the background loop itself, which would wait for itself.
+        RuntimeError: as `loop`; or called on the background loop itself, which would wait for itself.
     """
     if _thread is not None and threading.get_ident() == _thread.ident:
         work.close()
@@ -77,14 +81,14 @@ def run(work: Coroutine[Any, Any, _T]) -> _T:
         raise
 
 
-def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
+def _run_loop(own: asyncio.AbstractEventLoop) -> None:
     """Run until `_end`, then give the work that is left a moment to see that it is cancelled."""
-    loop.run_forever()
-    left = asyncio.all_tasks(loop)
+    own.run_forever()
+    left = asyncio.all_tasks(own)
     for task in left:
         task.cancel()
     if left:
-        loop.run_until_complete(asyncio.wait(left, timeout=_CANCEL_SECONDS))
+        own.run_until_complete(asyncio.wait(left, timeout=_CANCEL_SECONDS))
 
 
 def _end() -> None:

@@ -291,6 +291,14 @@ def test_what_changes_the_pods_changes_the_hash(spec):
     assert _hash(**spec) != _hash()
 
 
+def test_readiness_is_not_held_up_by_the_question_whether_the_server_has_begun():
+    """A kubelet asks for readiness only once the startup probe has passed, and a small model is loaded in seconds."""
+    [container] = _template()["spec"]["containers"]
+    startup, readiness = container["startupProbe"], container["readinessProbe"]
+    assert startup["periodSeconds"] == readiness["periodSeconds"] == 1
+    assert startup["failureThreshold"] >= 300
+
+
 def test_restart_is_seen_in_the_pod():
     assert _template(restart="now")["metadata"]["annotations"] == {"blockswarm.io/restart": "now"}
     assert _hash(restart="now") != _hash(restart="later")

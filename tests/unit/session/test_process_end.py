@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 PROGRAM = """
-import asyncio, atexit, os, sys, threading
+import asyncio, atexit, sys, threading
 
 def last():  # runs after what the SDK registers later
     names = {thread.name for thread in threading.enumerate()}
@@ -48,10 +48,19 @@ sys.exit(os.waitstatus_to_exitcode(status))
 """
 
 
-def test_work_is_cancelled_the_loop_ended_and_later_calls_are_told():
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM], timeout=60, check=False, capture_output=True, text=True
+def _run(program):
+    # Forking beside threads, which the second program means to do, is warned of.
+    return subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", program],
+        timeout=60,
+        check=False,
+        capture_output=True,
+        text=True,
     )
+
+
+def test_work_is_cancelled_the_loop_ended_and_later_calls_are_told():
+    done = _run(PROGRAM)
     assert (done.returncode, done.stderr) == (7, "")
     assert done.stdout.splitlines() == [
         "cancelled",
@@ -60,11 +69,5 @@ def test_work_is_cancelled_the_loop_ended_and_later_calls_are_told():
 
 
 def test_the_child_of_a_fork_ends_without_the_loop_that_it_does_not_have():
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", FORKED],
-        timeout=60,
-        check=False,
-        capture_output=True,
-        text=True,
-    )
+    done = _run(FORKED)
     assert (done.returncode, done.stderr) == (5, "")

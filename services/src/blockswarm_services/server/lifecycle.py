@@ -211,10 +211,8 @@ class BlockServer:
     async def _watch(self) -> None:
         """Say that the server is ready when its record was read back; end the process when the engine dies."""
         assert self._host is not None
-        announced = False
         while not self._stop.is_set():
-            if not announced and self._announcer.online.is_set():
-                announced = True
+            if not self._came_online.is_set() and self._announcer.online.is_set():
                 self._came_online.set()
                 logger.info(
                     "server ready", extra={"address": self._address, "blocks": str(self._settings.span)}
@@ -223,7 +221,8 @@ class BlockServer:
                     write_ready_file(self._settings.ready_file, self._ready_facts())
             if not self._host.engine.alive:
                 self._fail("the compute thread died")
-            await _first(self._stop, *([] if announced else [self._announcer.online]), timeout=1.0)
+            news = [] if self._came_online.is_set() else [self._announcer.online]
+            await _first(self._stop, *news, timeout=1.0)
 
     def _ready_facts(self) -> dict[str, object]:
         return {
@@ -307,7 +306,7 @@ async def serve(settings: Settings) -> int:
 
 
 async def _first(*events: asyncio.Event, timeout: float | None = None) -> None:
-    """Wait until one of `events` is set, at most `timeout` seconds."""
+    """Wait until one of `events` is set, at most `timeout` seconds (None: as long as it takes)."""
     waits = [asyncio.create_task(event.wait()) for event in events]
     try:
         await asyncio.wait(waits, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
